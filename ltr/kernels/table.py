@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-Kernel = Literal["laplace", "logistic", "softplus", "gaussian", "normal"]
+SumName = Literal["laplace", "logistic", "softplus", "gaussian", "normal"]
 Level = Literal["float32", "float64"]
 DiscountName = Literal["log2", "inverse log2"]
 
@@ -70,7 +70,7 @@ class Powers:
     c: tuple[float, ...]
 
 
-def exponential_sum(name: Kernel, dtype_level: Level) -> Sum:
+def exponential_sum(name: SumName, dtype_level: Level) -> Sum:
     """Return the exponential sum of a kernel's profile.
 
     Args:

@@ -9,7 +9,7 @@ from ltr.gains import Discount, discount_function
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.shapes import check_top_k, largest, masked_fill, positions
 
-Ties = Literal["mean", "random", "first"]
+LabelTies = Literal["mean", "random", "first"]
 
 
 def log_sums_from(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,13 +110,13 @@ class ListMLE(RankingLoss):
     """
 
     def __init__(
-        self, top_k: int | None = None, ties: Ties = "mean", reduction: Reduction = "mean"
+        self, top_k: int | None = None, ties: LabelTies = "mean", reduction: Reduction = "mean"
     ):
         super().__init__(reduction)
         self.top_k = check_top_k(top_k)
         if ties not in ("mean", "random", "first"):
             raise ValueError(f"ties must be 'mean', 'random' or 'first', got {ties!r}")
-        self.ties: Ties = ties
+        self.ties: LabelTies = ties
 
     def position_weights(self, position: Tensor, m: Tensor) -> Tensor:
         """Return the weights of the terms at positions (..., n) in lists of m (..., 1) items."""
@@ -208,7 +208,7 @@ class PListMLE(ListMLE):
     def __init__(
         self,
         discount: Discount | None = None,
-        ties: Ties = "mean",
+        ties: LabelTies = "mean",
         reduction: Reduction = "mean",
     ):
         super().__init__(None, ties, reduction)

@@ -23,7 +23,7 @@ from ltr.shapes import (
 )
 
 Network = Literal["odd_even", "bitonic"]
-Distribution = Literal["logistic", "cauchy", "optimal"]
+SwapDistribution = Literal["logistic", "cauchy", "optimal"]
 
 
 class Layer(NamedTuple):
@@ -72,7 +72,7 @@ def network_layers(network: Network, n: int) -> list[Layer]:
     return layers
 
 
-def swap_weight(x: Tensor, distribution: Distribution) -> Tensor:
+def swap_weight(x: Tensor, distribution: SwapDistribution) -> Tensor:
     """Return the weight of a swap, from 0 to 1, for x = (second - first value) / temperature.
 
     A weight of 0 leaves two values in place, and a weight of 1 swaps them. The weight is a
@@ -96,7 +96,7 @@ def swap_weight(x: Tensor, distribution: Distribution) -> Tensor:
     if distribution == "cauchy":
         return torch.atan(x) / math.pi + 0.5
     if distribution != "optimal":
-        names = get_args(Distribution)
+        names = get_args(SwapDistribution)
         raise ValueError(f"distribution must be one of {names}, got {distribution!r}")
     near = x.abs() <= 0.25
     tail = 1 / (16 * torch.where(near, 1.0, x))  # it has the sign of x
@@ -256,13 +256,13 @@ class SortingNetwork(TemperatureRank, SortOperator):
         self,
         temperature: float = 0.1,
         network: Network = "odd_even",
-        distribution: Distribution = "logistic",
+        distribution: SwapDistribution = "logistic",
     ):
         super().__init__(temperature)
         network_layers(network, 0)
         swap_weight(torch.zeros(()), distribution)
         self.network: Network = network
-        self.distribution: Distribution = distribution
+        self.distribution: SwapDistribution = distribution
 
     def soft_permutation(
         self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
