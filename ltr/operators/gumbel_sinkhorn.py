@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.operators.permutation import DensePermutation, assignment
-from ltr.operators.sinkhorn_transport import item_potentials, row_potentials
+from ltr.operators.sinkhorn_transport import log_matrix, row_potentials
 from ltr.operators.stochastic import check_generator, gumbel_noise
 from ltr.shapes import (
     check_number,
@@ -210,8 +210,7 @@ class GumbelSinkhorn(nn.Module):
         rows = row_potentials(
             kernel, a, b, iterations=self.iterations, implicit=self.iterations is None
         )
-        log_p = (item_potentials(rows, kernel, a).unsqueeze(-2) + kernel).log_softmax(-1)
-        log_p = log_p.to(matrix.dtype)
+        log_p = log_matrix(rows, kernel, a).to(matrix.dtype)
         if mask is not None and row_mask is not None:
             log_p = torch.where(mask.unsqueeze(-2) & row_mask.unsqueeze(-1), log_p, -torch.inf)
         return Matching(log_p, scores, mask, None, row_mask)

@@ -12,7 +12,7 @@ from ltr.operators.base import SortOperator
 from ltr.operators.distributions import abs_power
 from ltr.operators.order import hard_membership, hard_ranks, item_weights, nan_in_list
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
-from ltr.operators.sinkhorn_transport import item_potentials, row_potentials
+from ltr.operators.sinkhorn_transport import log_matrix, row_potentials
 from ltr.shapes import (
     check_number,
     check_temperature,
@@ -291,8 +291,7 @@ class SinkhornSort(SortOperator):
                 threshold=self.threshold,
                 implicit=self.gradient == "implicit",
             )
-            items = item_potentials(rows, kernel, t.a)
-            log_p = (items.unsqueeze(-2) + kernel).log_softmax(-1).to(scores.dtype)
+            log_p = log_matrix(rows, kernel, t.a).to(scores.dtype)
             log_p = torch.where((b == 0).unsqueeze(-1), -torch.inf, log_p)
         return SinkhornPermutation(
             log_p, scores, mask, order, item_weights=a, row_weights=b, all_rows=b.shape[-1]

@@ -59,8 +59,7 @@ def row_potentials(
             the iterations (False).
     """
     if not implicit:
-        start = torch.where(b == 0, -torch.inf, 0.0).to(b.dtype)
-        return _iterate(start, log_kernel, safe_log(a), safe_log(b), (iterations or 1) - 1)
+        return _iterate(log_kernel, a, b, (iterations or 1) - 1)
     rows, inverse = solve_rows(
         log_kernel.detach(), a.detach(), b.detach(), threshold, iterations or 0
     )
@@ -76,12 +75,19 @@ def row_potentials(
     return rows
 
 
-def item_potentials(rows: Tensor, log_kernel: Tensor, a: Tensor) -> Tensor:
-    """Return the item potentials (..., n) for which the coupling has the item weights a."""
-    return safe_log(a) - (rows.unsqueeze(-1) + log_kernel).logsumexp(-2)
+def log_matrix(rows: Tensor, log_kernel: Tensor, a: Tensor) -> Tensor:
+    """Return the logarithm of the coupling (..., rows, n), with each row divided by its sum.
+
+    The row potentials and the item weights a determine the item potentials.
+    """
+    items = safe_log(a) - (rows.unsqueeze(-1) + log_kernel).logsumexp(-2)
+    return (items.unsqueeze(-2) + log_kernel).log_softmax(-1)
 
 
-def _iterate(rows: Tensor, log_kernel: Tensor, log_a: Tensor, log_b: Tensor, times: int) -> Tensor:
+def _iterate(log_kernel: Tensor, a: Tensor, b: Tensor, times: int) -> Tensor:
+    """Return the row potentials after some Sinkhorn iterations, from u = 1."""
+    log_a, log_b = safe_log(a), safe_log(b)
+    rows = torch.where(b == 0, -torch.inf, 0.0).to(b.dtype)
     for _ in range(times):
         items = log_a - (rows.unsqueeze(-1) + log_kernel).logsumexp(-2)
         rows = log_b - (items.unsqueeze(-2) + log_kernel).logsumexp(-1)
@@ -108,12 +114,10 @@ def solve_rows(
     if log_kernel.numel() == 0:
         return log_kernel.new_zeros(b.shape), log_kernel.new_zeros((*b.shape, b.shape[-1]))
     log_kernel, a, b = widened(log_kernel), widened(a), widened(b)
-    log_b = safe_log(b)
     if iterations > 0:
-        start = torch.where(b == 0, -torch.inf, 0.0).to(b.dtype)
-        rows = _iterate(start, log_kernel, safe_log(a), log_b, iterations - 1)
+        rows = _iterate(log_kernel, a, b, iterations - 1)
     else:
-        rows = _newton(log_kernel, a, b, log_b, threshold)
+        rows = _newton(log_kernel, a, b, safe_log(b), threshold)
     inverse = _inverse(log_kernel, a, b, rows)
     # Compiled code relies on the strides that the fake kernel below declares, but LAPACK stores the
     # inverse column by column. So the results are made contiguous.
