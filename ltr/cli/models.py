@@ -10,6 +10,7 @@ from ltr.files import check_path
 from ltr.names import nearest
 
 if TYPE_CHECKING:
+    from ltr.estimators import Calibrated
     from ltr.serving import OnnxRanker
 
 _ABOUT = "the folder of a model or of a run, or an ONNX file"
@@ -96,6 +97,18 @@ def load_model(given: Namespace) -> Any:
     from ltr.models import RankingModel
 
     return RankingModel.load(path, trust=given.trust)
+
+
+def load_calibration(given: Namespace) -> "Calibrated | None":
+    """Return the calibration that is saved with the model that the arguments name, or None."""
+    from ltr.config.folder import read_folder
+
+    path = find_model(given.model)
+    if not path.is_dir() or "calibration" not in read_folder(path)[0]:
+        return None
+    from ltr.estimators import Calibrated
+
+    return Calibrated.of_folder(path)
 
 
 def open_onnx(path: Path, threads: int) -> "OnnxRanker":

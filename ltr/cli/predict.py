@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.cli.arguments import LineParser, new_file, table_files
 from ltr.cli.errors import CommandError, as_user_error
-from ltr.cli.models import add_model, load_model
+from ltr.cli.models import add_model, load_calibration, load_model
 from ltr.cli.on_ray import add_workers, connect, enter
 from ltr.files import atomic_write, made_folder, name_full_disk, temporary_beside
 from ltr.names import nearest
@@ -26,9 +26,9 @@ def predict(parser: LineParser, args: list[str]) -> None:
     """Score the rows of a table, in its order.
 
     CSV and Parquet files keep the table's columns of the query, the document's name and the label,
-    if it has them. The `score` is added, and so is the `rank` within the query, from 1, if the
-    table has queries. Lines of a TREC run are in the order of ranks. The file appears when it is
-    complete.
+    if it has them. The `score` is added; the `probability`, if the model's folder has a calibration
+    (`Calibrated.save`); and the `rank` within the query, from 1, if the table has queries. Lines of
+    a TREC run are in the order of ranks. The file appears when it is complete.
     """
     _add_table(parser)
     endings = (".csv", ".parquet", ".run", ".trec", ".txt")
@@ -191,7 +191,7 @@ def _keys(given: Namespace, model: Any, needed: Sequence[str]) -> list[str]:
         name = known if name is None and known in there else name
         if name is None and use in needed:
             raise CommandError(f"--{use} is required: the table has no column {known or use!r}")
-        if name in ("score", "rank"):
+        if name in ("score", "probability", "rank"):
             raise CommandError(f"{name!r} is a column of the output, so no key may have this name")
         setattr(given, use, name)
     names = (given.qid, given.doc_id, given.label)
@@ -201,7 +201,7 @@ def _keys(given: Namespace, model: Any, needed: Sequence[str]) -> list[str]:
 def _scored(
     given: Namespace, model: Any, keys: list[str], share: tuple[int, int] = (0, 1)
 ) -> "Iterator[pa.Table]":
-    """Yield chunks of rows: the columns `keys`, with categories as values, and the `score`."""
+    """Yield chunks of rows: the columns `keys`, with categories as values, and what is added."""
     import numpy as np
     import pyarrow as pa
 
@@ -209,9 +209,13 @@ def _scored(
     from ltr.models.predictor import score_table
 
     options: dict[str, Any] = {"keys": keys, "label": given.label, "share": share}
+    calibration = load_calibration(given)
     for table, scores in score_table(model, given.table, given.qid, **options):
         columns = {name: without_codes(table.column(name)) for name in table.column_names}
-        yield pa.table({**columns, "score": scores.astype(np.float32)})
+        columns["score"] = scores.astype(np.float32)
+        if calibration is not None:
+            columns["probability"] = calibration.of_scores(scores)
+        yield pa.table(columns)
 
 
 def _on_ray(workers: int, given: Namespace, keys: list[str]) -> "Iterator[pa.Table]":

@@ -139,13 +139,17 @@ class Calibrated(RankingEstimator):
     def probability(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
         """Return the probability that each row is relevant, in [0, 1], float64 (rows,)."""
         check_is_fitted(self)
-        scores = self.predict(X, qid, group=group)
-        if self.method == "isotonic":
-            found = np.interp(scores, self.scores_, self.probabilities_)
-            # Rounding may put the end of a step above the start of the next step.
-            after = np.searchsorted(self.scores_, scores).clip(max=len(self.scores_) - 1)
-            return np.minimum(found, self.probabilities_[after])
-        return expit(self.slope_ * scores + self.intercept_)
+        return self.of_scores(self.predict(X, qid, group=group))
+
+    def of_scores(self, scores: np.ndarray) -> np.ndarray:
+        """Return the probabilities for scores of the ranker, float64 (rows,)."""
+        check_is_fitted(self)
+        if self.method == "sigmoid":
+            return expit(self.slope_ * scores.astype(np.float64) + self.intercept_)
+        probabilities = np.interp(scores, self.scores_, self.probabilities_)
+        # Rounding may put the end of a step above the start of the next step.
+        after = np.searchsorted(self.scores_, scores).clip(max=len(self.scores_) - 1)
+        return np.minimum(probabilities, self.probabilities_[after])
 
     @property
     def _predictor(self) -> tuple[Predictor, dict[str, Any]]:
@@ -194,14 +198,28 @@ class Calibrated(RankingEstimator):
         """
         content, _ = read_folder(path)
         with describing(path):
-            about = content.get("calibration")
-            if about is None:
+            if "calibration" not in content:
                 raise ValueError(f"{Path(path) / CONFIG} has no calibration")
             ranker = (Blend if content["kind"] == "Blend" else NeuralRanker).load(path, trust=trust)
-            new = cls(ranker, method=about["method"], relevant_from=about["relevant_from"])
-            for name in _VALUES[new.method]:
-                value = np.array(about[name], dtype=np.float64)
-                setattr(new, name, value if value.ndim else float(value))
+            return cls._of(content["calibration"], ranker)
+
+    @classmethod
+    def of_folder(cls, path: str | PathLike[str]) -> Self | None:
+        """Return the calibration of a folder without its ranker, for `of_scores`; None if none.
+
+        Raises:
+            ValueError: the folder is damaged.
+        """
+        content, _ = read_folder(path)
+        with describing(path):
+            return cls._of(content["calibration"], None) if "calibration" in content else None
+
+    @classmethod
+    def _of(cls, about: Mapping[str, Any], ranker: Any) -> Self:
+        new = cls(ranker, method=about["method"], relevant_from=about["relevant_from"])
+        for name in _VALUES[new.method]:
+            value = np.array(about[name], dtype=np.float64)
+            setattr(new, name, value if value.ndim else float(value))
         return new
 
 

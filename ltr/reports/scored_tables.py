@@ -82,11 +82,13 @@ def predicted_roles(path: str) -> dict[str, str]:
     """Return the columns of a table that `ltr predict` wrote, by role; {} for any other table.
 
     Such a table has the query, the document's name and the label, in this order and as far as they
-    are known, then `score` and `rank`. The ranks show whether the first column is the query. If
-    only one other column is there, it is the label if a query has one of its values twice, else
-    the document's name.
+    are known, then `score`, the `probability` of a calibrated model, and `rank`. The ranks show
+    whether the first column is the query. If only one other column is there, it is the label if a
+    query has one of its values twice, else the document's name.
     """
     qid, *others = _column_names(path)
+    if others[-3:] == ["score", "probability", "rank"]:
+        others.remove("probability")
     if others[-2:] != ["score", "rank"] or len(others) > 4:
         return {}
     others = others[:-2]

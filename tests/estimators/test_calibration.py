@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +16,10 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss
 
+from ltr.cli import main
 from ltr.estimators import Blend, Calibrated, NeuralRanker, reliability
 from ltr.models import AttentionScorer, LinearScorer
+from ltr.reports.ranked_files import predicted_roles
 
 
 class Given(BaseEstimator):
@@ -267,3 +270,30 @@ def test_the_folder_says_what_it_holds(tmp_path):
     Calibrated(quick().fit(X, y, qid=qid), method="sigmoid").fit(X, y).save(tmp_path)
     about = json.loads((tmp_path / "config.json").read_text())["calibration"]
     assert about.keys() == {"method", "relevant_from", "slope_", "intercept_"}
+
+
+@pytest.mark.parametrize("method", ["isotonic", "sigmoid"])
+@pytest.mark.parametrize("kind", ["network", "blend"])
+def test_predict_writes_probabilities(kind, method, tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"q": np.arange(400) // 10, "x": rng.normal(size=400)})
+    table["y"] = (table["x"] + rng.normal(size=400) > 0).astype(int)
+    given = table[["x"]], table["y"]
+    options: dict[str, Any] = {"members": 1, "max_epochs": 30, "random_state": 0, "verbose": 0}
+    ranker: Any = NeuralRanker(scorer=LinearScorer(), **options)
+    if kind == "blend":
+        ranker = Blend([ranker, LGBMRanker(n_estimators=5, verbose=-1)], verbose=0)
+    ranker = ranker.fit(*given, qid=table["q"].rename("q"))
+    calibrated = Calibrated(ranker, method=method).fit(*given, qid=table["q"])
+    calibrated.save(tmp_path / "model")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    command = ["predict", tmp_path / "model", tmp_path / "t.csv", "--qid", "q", "--label", "y"]
+    assert main([*map(str, command), "--output", str(tmp_path / "p.parquet")]) == 0
+    found = pd.read_parquet(tmp_path / "p.parquet")
+    assert [*found] == ["q", "y", "score", "probability", "rank"]
+    expected = calibrated.probability(table[["x"]], table["q"])
+    np.testing.assert_allclose(found["probability"], expected, atol=1e-6)
+    assert predicted_roles(str(tmp_path / "p.parquet")) == {"qid": "q", "label": "y"}
+    ranker.save(tmp_path / "model")  # the calibration goes with the model
+    assert main([*map(str, command), "--output", str(tmp_path / "p.parquet")]) == 0
+    assert "probability" not in pd.read_parquet(tmp_path / "p.parquet")
