@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ltr.models.scorer import Scorer
+from ltr.models import Scorer
 from ltr.shapes import check_whole
 
 

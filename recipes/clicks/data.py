@@ -16,12 +16,12 @@ from ltr.clicks import PositionBased, PositionBias, simulate_clicks
 from ltr.datasets import (
     DigitsDataModule,
     FeatureTransform,
+    ListDataModule,
     ListDataset,
     PiecewiseLinearBins,
     read_letor,
 )
-from ltr.datasets.loaders import ListDataModule
-from ltr.datasets.splits import find_splits, labels_vary
+from ltr.datasets.splits import find_splits
 from ltr.models import FeatureScorer
 from ltr.shapes import check_at_least, check_choice, check_number, check_whole
 
@@ -148,7 +148,7 @@ class ClickDataModule(ListDataModule):
         """Yield the production rankers."""
         lists = np.repeat(np.arange(len(train)), train.lengths)
         draw = np.random.default_rng([self.seed, 0])
-        able = np.flatnonzero(labels_vary(lists, train.labels))
+        able = np.flatnonzero(train.varied())
         for _ in range(self.rankers):
             known = draw.choice(able, max(1, round(self.labelled * len(train))), replace=False)
             rows = np.isin(lists, known)

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 from torchmetrics import MeanSquaredError, Metric, R2Score, SpearmanCorrCoef
 
 from ltr.datasets import pad_batch
-from ltr.kernels.sorting import descending_order
 from ltr.losses import QuantileLoss
 from ltr.models import Scorer
 from ltr.modules.base import ListMean, TrainableModule, check_part
-from ltr.operators import SortOperator, Stochastic, gumbel_noise
+from ltr.operators import SortOperator, Stochastic, descending_order, gumbel_noise
 from ltr.shapes import check_number, count, masked_fill, upcast
 from recipes.networks import ImageCNN
 

@@ -10,7 +10,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ltr.datasets.samplers import ListSampler
+from ltr.datasets import ListSampler
 from ltr.shapes import check_at_least, check_number, check_whole
 
 _NORMAL = 1.4826  # standard deviation of a normal variable / its median distance to the median

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr.operators.base import SortOperator
-from ltr.operators.permutation import SoftPermutation, check_axis
+from ltr.operators import SoftPermutation, SortOperator
+from ltr.operators.permutation import check_axis
 from ltr.shapes import check_lists, check_number, check_whole, refuse_weights, upcast
 
 

@@ -19,7 +19,7 @@ from sklearn.metrics import brier_score_loss
 from ltr.cli import main
 from ltr.estimators import Blend, Calibrated, NeuralRanker, reliability
 from ltr.models import AttentionScorer, LinearScorer
-from ltr.reports.ranked_files import predicted_roles
+from ltr.reports.scored_tables import predicted_roles
 
 
 class Given(BaseEstimator):
