@@ -21,10 +21,8 @@ from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
 from ltr.estimators.list_input import (
     is_lists,
-    read_lists,
-    read_rows,
+    read_data,
     refuse_beside,
-    set_columns,
 )
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.parameters import device, max_levels
@@ -376,18 +374,15 @@ class Blend(RankingEstimator):
 
     def _fit(self, X: Any, given: Mapping[str, Any]) -> None:
         self._check()
-        data, X, X_val, held = self._read(X, given)
+        data, X, X_val, note = self._read(X, given)
         warn_caller(data.notice)
         self.schema_ = data.schema
         train = Rows.of(data.schema, data.train, data.exact, X)
-        val, note = None, "equal weights, no query held out"
-        if data.val is not None:
-            val, note = Rows.of(data.schema, data.val, data.exact_val, X_val), ""
-            if held:
-                queries = len(train.lists) + len(val.lists)
-                note = (
-                    f"{len(val.lists)} of {queries} queries held out for it, by a hash of the qid"
-                )
+        val = None
+        if data.val is None:
+            note = "equal weights, no query held out"
+        else:
+            val = Rows.of(data.schema, data.val, data.exact_val, X_val)
         if train.labels.min() == train.labels.max():
             raise ValueError(
                 f"y must not be the same everywhere, got {train.labels[0]:g} in all rows "
@@ -422,40 +417,38 @@ class Blend(RankingEstimator):
         if self.verbose:
             self._tell(note)
 
-    def _read(self, X: Any, given: Mapping[str, Any]) -> tuple[Prepared, Any, Any, bool]:
+    def _read(self, X: Any, given: Mapping[str, Any]) -> tuple[Prepared, Any, Any, str]:
         """Return the lists, the tables that they and the validation lists were made from, or None.
 
-        The last result is whether some of the lists were held out for validation.
+        The last result says in words which of the lists were held out for validation.
         """
-        if is_lists(X):
-            data = read_lists(X, given, None, None, self.validation)
-            set_columns(self, data.schema)
-            held = given["eval_set"] is None and getattr(X, "val", None) is None
-            train, val = data.train.in_memory(), None if data.val is None else data.val.in_memory()
-            if train.weight is not None:  # a table's weights are divided by their mean too
-                own = [train.weight, val.weight if held and val is not None else None]
-                mean = np.concatenate([weights for weights in own if weights is not None]).mean()
-                train = train.with_arrays(weight=train.weight / mean)
-            return replace(data, train=train, val=val), None, None, held
-        X = tables.with_rows(X)
-        if not (rows := tables.row_count(X)):
-            raise ValueError("X must have at least one row, got none")
-        side = {name: given[name] for name in ("position", "protected")}
+        of_lists = is_lists(X)
+        if not of_lists:
+            X = tables.with_rows(X)
+            if not tables.row_count(X):
+                raise ValueError("X must have at least one row, got none")
         # The members share the levels of the one that asks for the most.
         networks = [one for one in self._members() if isinstance(one, NeuralRanker)]
         networks = networks or [NeuralRanker()]
-        data = read_rows(
+        data, note = read_data(
             self,
             X,
             given,
-            tables.row_numbers(side, rows),
+            tables.row_numbers,
             validation=self.validation,
             max_levels=lambda documents: max(max_levels(one, documents) for one in networks),
             exact=True,
         )
-        if (pair := tables.one_evaluation(given)) is None:
-            return data, X, X, True
-        return data, X, tables.by_name(self, tables.with_rows(pair[0])), False
+        if not of_lists:
+            pair = tables.one_evaluation(given)
+            X_val = X if pair is None else tables.by_name(self, tables.with_rows(pair[0]))
+            return data, X, X_val, note
+        train, val = data.train.in_memory(), None if data.val is None else data.val.in_memory()
+        if train.weight is not None:  # a table's weights are divided by their mean too
+            own = [train.weight, val.weight if note and val is not None else None]
+            mean = np.concatenate([weights for weights in own if weights is not None]).mean()
+            train = train.with_arrays(weight=train.weight / mean)
+        return replace(data, train=train, val=val), None, None, note
 
     def _default_trees(self, validated: bool) -> list[Any]:
         """Return the unfitted candidates for the trees of `Blend()`.

@@ -16,7 +16,8 @@ from ltr.datasets.list_tables import holds_lists
 from ltr.datasets.prepare import Prepared, prepare_varied, validated
 from ltr.estimators import tables as tables
 from ltr.estimators.habits import named_categories
-from ltr.losses import RankingLoss
+
+Side = Callable[[Mapping[str, Any], int], dict[str, np.ndarray]]
 
 _CATEGORIES = ("number", "string", "boolean", "missing")
 """The kinds of columns that `categorical_feature` may name."""
@@ -39,10 +40,53 @@ def refuse_beside(beside: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} must be None if X is lists, which bring their own")
 
 
+def read_data(
+    estimator: Any,
+    X: Any,
+    given: Mapping[str, Any],
+    side: Side,
+    *,
+    validation: float,
+    max_levels: Callable[[int], int],
+    known: Schema | None = None,
+    exact: bool = False,
+) -> tuple[Prepared, str]:
+    """Return what an estimator is trained on, and which validation lists were held out, in words.
+
+    Args:
+        estimator: see `tables.as_table`. A new training run sets the attributes of its columns.
+        X: see `NeuralRanker.fit`.
+        given: the other arguments of `fit`.
+        side: a function that returns the columns of side inputs; see `tables.side_columns`.
+        validation: the fraction of the queries to hold out if there are no validation lists.
+        max_levels: see `prepare`.
+        known: the schema of the previous training run, which the columns must match; None for the
+            first run.
+        exact: see `prepare`.
+
+    Raises:
+        ValueError: the arguments do not fit together, or `prepare` raises this error.
+    """
+    own = given["eval_set"] is None and getattr(X, "val", None) is None
+    if is_lists(X):
+        data = read_lists(X, given, side, known, validation)
+        if known is None:
+            set_columns(estimator, data.schema)
+    else:
+        inputs = {name: given[name] for name in ("position", "protected")}
+        columns = side(inputs, tables.row_count(tables.with_rows(X)))
+        options: dict[str, Any] = {"max_levels": max_levels, "known": known, "exact": exact}
+        data = read_rows(estimator, X, given, columns, validation=validation, **options)
+    if not own or data.val is None:
+        return data, ""
+    queries = len(data.train) + len(data.val)
+    return data, f"{len(data.val)} of {queries} queries held out for it, by a hash of the qid"
+
+
 def read_lists(
     X: Any,
     beside: Mapping[str, Any],
-    loss: RankingLoss | None,
+    side: Side,
     known: Schema | None,
     validation: float = 0,
 ) -> Prepared:
@@ -52,7 +96,7 @@ def read_lists(
         X: see `NeuralRanker.fit`.
         beside: the other arguments of `fit`. All must be None, except `eval_set`, which may be a
             list of one data set to validate on; the data set must be lists, too.
-        loss: the loss, whose side inputs the lists must have; None for the default loss.
+        side: see `read_data`.
         known: the schema of the previous training run, which the columns must match; None for the
             first run.
         validation: the fraction of the queries to hold out if there are no validation lists.
@@ -65,9 +109,8 @@ def read_lists(
     eval_set = beside["eval_set"]
     refuse_beside({name: value for name, value in beside.items() if name != "eval_set"})
     found = _prepared("X", X, known, validation if eval_set is None else 0)
-    if loss is not None:
-        side = {"position": found.train.position, "protected": found.train.protected}
-        tables.side_columns(loss, side, int(found.train.offsets[-1]))
+    inputs = {"position": found.train.position, "protected": found.train.protected}
+    side(inputs, int(found.train.offsets[-1]))  # it checks them
     if eval_set is None:
         return found
     if not isinstance(eval_set, list | tuple) or len(eval_set) != 1 or not is_lists(eval_set[0]):

@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 from ltr.config.folder import Saved, write_folder
 from ltr.datasets import FeatureTransform, ListDataset, Schema
 from ltr.datasets.list_tables import of_columns
-from ltr.datasets.prepare import Prepared
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
 from ltr.estimators.columns import (
@@ -25,10 +24,8 @@ from ltr.estimators.columns import (
 from ltr.estimators.habits import check_others, refuse_foreign_callbacks
 from ltr.estimators.list_input import (
     is_lists,
-    read_lists,
-    read_rows,
+    read_data,
     refuse_beside,
-    set_columns,
 )
 from ltr.estimators.parameters import (
     Columns,
@@ -516,8 +513,15 @@ class NeuralRanker(RankingEstimator):
         check_parameters(self)
         check_callbacks(callbacks)
         refuse_foreign_callbacks(callbacks)
-        read = self._read_lists if is_lists(X) else self._read_rows
-        data, held = read(X, given, again, hold_out=not one_pass)
+        data, note = read_data(
+            self,
+            X,
+            given,
+            partial(tables.side_columns, self.loss),
+            validation=0 if one_pass else self.validation,
+            max_levels=partial(max_levels, self),
+            known=self.schema_ if again else None,
+        )
         schema, lists, of_lists = data.schema, data.train, data.list_weights
         if self.monotone is not None:
             widths = schema.features
@@ -528,10 +532,8 @@ class NeuralRanker(RankingEstimator):
                 "labels (y) must differ in some list that is trained on, got lists of "
                 f"equal labels only (n_samples={lists.offsets[-1]}): there is nothing to learn"
             )
-        note = "" if validation is not None or one_pass else "no query held out"
-        if held and validation is not None:
-            queries = len(lists) + len(validation)
-            note = f"{len(validation)} of {queries} queries held out for it, by a hash of the qid"
+        if validation is None and not one_pass:
+            note = "no query held out"
         warn_caller(data.notice)
         from ltr.estimators.training import train  # predictions do not need it
 
@@ -585,37 +587,6 @@ class NeuralRanker(RankingEstimator):
         self.best_iterations_ = trained.best_epochs
         self.history_ = trained.history
         self.validation_queries_ = 0 if validation is None else len(validation)
-
-    def _read_rows(
-        self, X: Any, given: dict[str, Any], again: bool, hold_out: bool
-    ) -> tuple[Prepared, bool]:
-        """Return the lists, and whether some may be held out."""
-        side = {}
-        if self.loss is not None:  # the default loss needs no side inputs
-            own = {name: given[name] for name in ("position", "protected")}
-            side = tables.side_columns(self.loss, own, tables.row_count(X))
-        data = read_rows(
-            self,
-            X,
-            given,
-            side,
-            validation=self.validation if hold_out else 0,
-            max_levels=partial(max_levels, self),
-            known=self.schema_ if again else None,
-        )
-        return data, hold_out and given["eval_set"] is None
-
-    def _read_lists(
-        self, X: Any, given: dict[str, Any], again: bool, hold_out: bool
-    ) -> tuple[Prepared, bool]:
-        """Return what `_read_rows` returns, but for lists as X."""
-        known = self.schema_ if again else None
-        validation = self.validation if hold_out else 0
-        data = read_lists(X, given, self.loss, known, validation)
-        if not again:
-            set_columns(self, data.schema)
-        held = given["eval_set"] is None and getattr(X, "val", None) is None
-        return data, held
 
     def _directions(self, schema: Schema) -> tuple[int, ...]:
         """Return the direction of each feature of a schema; () if `monotone` is None."""

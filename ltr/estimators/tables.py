@@ -211,11 +211,13 @@ def row_weights(
     return (weights[groups] if of_lists else weights), of_lists
 
 
-def side_columns(loss: RankingLoss, given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
+def side_columns(
+    loss: RankingLoss | None, given: Mapping[str, Any], rows: int
+) -> dict[str, np.ndarray]:
     """Return the columns of a loss's side inputs.
 
     Args:
-        loss: the loss.
+        loss: the loss; None for the default loss, which needs none.
         given: `position` and `protected`, each (rows,) or None. The result has only those that the
             loss needs.
         rows: the number of rows.
@@ -225,7 +227,7 @@ def side_columns(loss: RankingLoss, given: Mapping[str, Any], rows: int) -> dict
             one number for each row.
     """
     found = {}
-    for name in loss.side_inputs:
+    for name in () if loss is None else loss.side_inputs:
         if name not in given:
             raise ValueError(
                 f"loss must not need the side input {name!r}, which fit does not take, got {loss}"

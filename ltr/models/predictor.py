@@ -108,12 +108,13 @@ def score_table(
     Raises:
         ValueError: see `RankingModel.predict`.
     """
+    of_path = isinstance(table, str | PathLike)
     with naming(table):
-        if isinstance(table, ListDataset | Prepared) or holds_lists(table):
+        if isinstance(table, ListDataset | Prepared) or (of_path and holds_lists(table)):
             yield from _score_lists(model, table, keys, share, **options)
             return
         frame, schema = None, model.schema
-        if not isinstance(table, str | PathLike):
+        if not of_path:
             frame, schema = read_frame(model, table)
             if qid is not None and not isinstance(qid, str):
                 qid = _as_column(qid, frame.num_rows)
@@ -132,9 +133,10 @@ def score_table(
                 raise ValueError(f"the table must have the column {name!r}, got {known}")
         used: list[str] = [*plain.steps, *keys, *([] if query is None else [query])]
         columns = list(dict.fromkeys(used))
-        types = {**dict.fromkeys(columns, pa.string()), **plain.text_types()}
-        types |= {} if label is None else {label: pa.float64()}
-        source = TableFiles(table, types) if frame is None else frame
+        source = frame
+        if source is None:
+            types = {**dict.fromkeys(columns, pa.string()), **plain.text_types()}
+            source = TableFiles(table, types if label is None else {**types, label: pa.float64()})
         rows = None if model.looks_at_list else rows_at_once(plain)
         start = 0
         for number, part in enumerate(_parts(source, columns, rows)):

@@ -14,6 +14,7 @@ from ltr.datasets.frames import Frame
 from ltr.datasets.prepare import prepare
 from ltr.datasets.splits import query_shares
 from ltr.estimators.list_input import read_lists
+from ltr.estimators.tables import row_numbers
 
 ROLES = {"qid": "query", "label": "grade"}
 
@@ -77,7 +78,7 @@ def test_too_few_queries():
         data.setup("fit")
     equal = frame().assign(grade=lambda x: x["query"] % 3)  # no list has two labels
     assert (
-        read_lists(prepare(equal, ROLES), {"eval_set": None}, None, None, validation=0.3).val
+        read_lists(prepare(equal, ROLES), {"eval_set": None}, row_numbers, None, validation=0.3).val
         is None
     )
 
