@@ -44,59 +44,6 @@ def pair_sums(
     return total, weight
 
 
-def _graded_sums(
-    cost: PairCost,
-    pair_weights: PairWeights,
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return the result of `_tile_sums` in the time of a sort, or None if that is not possible."""
-    temperature = cost.logistic_temperature
-    if temperature is None:
-        return None
-    graded = pair_weights.graded(labels, mask)
-    if graded is None:
-        return None
-    sums = graded_pair_sums(scores, labels, mask, weights, graded, temperature)
-    if sums is None:
-        return None
-    total, weight, slopes = sums
-    some = weight > 0  # without a pair, rounding errors remain in the other two results
-    return torch.where(some, total, 0), weight, torch.where(some.unsqueeze(-1), slopes, 0)
-
-
-def _tile_sums(
-    cost: PairCost,
-    pair_weights: PairWeights,
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    slopes: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the sums of `pair_sums` and the gradient of the first sum, tile by tile.
-
-    The gradient with respect to the scores is (..., n), and 0 if `slopes` is False.
-    """
-    order = descending_order(scores, mask)
-    lists = rank_lists(scores, labels, mask, weights, pair_weights, order)
-    s = lists.scores
-    total, weight = s.new_zeros(s.shape[:-1]), s.new_zeros(s.shape[:-1])
-    gradient = torch.zeros_like(s)
-    for rows, columns in half_tiles(s):
-        tile = block_sums(cost, pair_weights, lists, rows, columns, slopes)
-        total += tile.total
-        weight += tile.weight
-        if tile.rows is not None and tile.columns is not None:
-            gradient[..., rows] += tile.rows
-            gradient[..., columns] += tile.columns
-    if slopes:
-        gradient = in_list_order(gradient, order)
-    return total, weight, gradient
-
-
 @dataclass(frozen=True, eq=False)
 class _PairSums(Rule):
     """The `Rule` of the sums over pairs, whose forward also computes the gradients."""
@@ -110,11 +57,8 @@ class _PairSums(Rule):
     def values(
         self, scores: Tensor, labels: Tensor, mask: Maybe, weights: Maybe
     ) -> tuple[Tensor, ...]:
-        lists = scores, labels, mask, weights
-        sums = _graded_sums(self.cost, self.pair_weights, *lists)
-        if sums is None:
-            sums = _tile_sums(self.cost, self.pair_weights, *lists, self.slopes)
-        return sums
+        sums = self._graded_sums(scores, labels, mask, weights)
+        return self._tile_sums(scores, labels, mask, weights) if sums is None else sums
 
     def gradients(
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
@@ -124,26 +68,56 @@ class _PairSums(Rule):
         if g is None:
             return (None,) * 4
         if torch.is_grad_enabled():  # second derivatives need a graph
-            gradient = _plain_slopes(self.cost, self.pair_weights, *lists)
+            gradient = self._plain_slopes(*lists)
         return g.unsqueeze(-1) * gradient, None, None, None
 
+    def _graded_sums(
+        self, scores: Tensor, labels: Tensor, mask: Maybe, weights: Maybe
+    ) -> tuple[Tensor, ...] | None:
+        """Return the sums of `_tile_sums` in the time of a sort; None where that is impossible."""
+        temperature = self.cost.logistic_temperature
+        graded = None if temperature is None else self.pair_weights.graded(labels, mask)
+        if temperature is None or graded is None:
+            return None
+        sums = graded_pair_sums(scores, labels, mask, weights, graded, temperature)
+        if sums is None:
+            return None
+        total, weight, slopes = sums
+        some = weight > 0  # without a pair, rounding errors remain in the other two results
+        return torch.where(some, total, 0), weight, torch.where(some.unsqueeze(-1), slopes, 0)
 
-def _plain_slopes(
-    cost: PairCost,
-    pair_weights: PairWeights,
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-) -> Tensor:
-    """Return the gradient of the sum of weight * cost over all pairs; it is differentiable too."""
-    order = descending_order(scores.detach(), mask)
-    lists, whole = rank_lists(scores, labels, mask, weights, pair_weights, order), slice(None)
-    sums = block_sums(cost, pair_weights, lists, whole, whole, True)
-    assert sums.rows is not None
-    assert sums.columns is not None
-    slopes = sums.rows + sums.columns
-    return in_list_order(slopes, order)
+    def _tile_sums(
+        self, scores: Tensor, labels: Tensor, mask: Maybe, weights: Maybe
+    ) -> tuple[Tensor, ...]:
+        """Return the sums of `pair_sums` and the gradient of the first sum, tile by tile.
+
+        The gradient with respect to the scores is (..., n), and 0 if `slopes` is False.
+        """
+        order = descending_order(scores, mask)
+        lists = rank_lists(scores, labels, mask, weights, self.pair_weights, order)
+        s = lists.scores
+        total, weight = s.new_zeros(s.shape[:-1]), s.new_zeros(s.shape[:-1])
+        gradient = torch.zeros_like(s)
+        for rows, columns in half_tiles(s):
+            tile = block_sums(self.cost, self.pair_weights, lists, rows, columns, self.slopes)
+            total += tile.total
+            weight += tile.weight
+            if tile.rows is not None and tile.columns is not None:
+                gradient[..., rows] += tile.rows
+                gradient[..., columns] += tile.columns
+        if self.slopes:
+            gradient = in_list_order(gradient, order)
+        return total, weight, gradient
+
+    def _plain_slopes(self, scores: Tensor, labels: Tensor, mask: Maybe, weights: Maybe) -> Tensor:
+        """Return the gradient of the sum of weight * cost over all pairs, differentiable too."""
+        order = descending_order(scores.detach(), mask)
+        lists = rank_lists(scores, labels, mask, weights, self.pair_weights, order)
+        whole = slice(None)
+        sums = block_sums(self.cost, self.pair_weights, lists, whole, whole, True)
+        assert sums.rows is not None
+        assert sums.columns is not None
+        return in_list_order(sums.rows + sums.columns, order)
 
 
 def pair_curvature(

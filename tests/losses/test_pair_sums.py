@@ -50,7 +50,7 @@ def draw(*shape, grades=5, dtype=torch.float64, seed=0):
 @pytest.fixture
 def no_blocks(monkeypatch):
     """Make every sum fail that does not take sort time."""
-    monkeypatch.setattr(pair_sums, "_tile_sums", None)
+    monkeypatch.setattr(pair_sums._PairSums, "_tile_sums", None)
 
 
 @together(
