@@ -31,7 +31,7 @@ def fit(parser: LineParser, args: list[str]) -> None:
     Training:
       --trainer.max_epochs N       epochs at most
       --trainer.accelerator NAME   cpu, cuda or mps; default: what exists
-      --early_stopping.patience N  epochs without a better value; null: no stop; auto: as `ltr train`
+      --early_stopping.patience N  epochs without a better value; null: never; auto: 40 steps, or 3
       --seed_everything N          of data, weights and batches; default: 42
       --ckpt_path last             resume the newest run
       --print_config               print all options with their values, as YAML
