@@ -555,6 +555,26 @@ def test_large_tables_beside_trees(tmp_path, monkeypatch):
     assert other["standard_error"] == first["standard_error"] > 0
 
 
+def test_trees_that_imitate_a_ranker(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "distilled_trees.py")
+    network = partial(module.NeuralRanker, members=1, max_epochs=2)
+    monkeypatch.setattr(module, "NeuralRanker", network)
+    monkeypatch.setattr(module, "TREES", 20)
+    entry = module.measured("pairs", 1000, 0)
+    kept = committed("distilled_trees.json")["sets"]
+    assert shape(entry) == shape(next(one for one in kept if "rows" in one))
+    assert entry["test_lists"] == 2000
+    rankers = entry["rankers"]
+    size = rankers["LightGBM"]["leaves"] + rankers["student"]["leaves"]
+    assert rankers["LightGBM + student"]["leaves"] == size
+    assert rankers["student"]["leaves"] == 8 * 20
+    page = (ROOT / "docs" / "production.md").read_text()
+    for one in kept:
+        values = [one["rankers"][x]["ndcg_10"] for x in ("LightGBM", "network", "student")]
+        assert " | ".join(f"{x:.4f}" for x in values) in page
+
+
 @pytest.mark.filterwarnings("ignore:The argument 'eval_")
 def test_trees_at_full_strength(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
