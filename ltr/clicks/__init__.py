@@ -1,4 +1,4 @@
-"""Clicks: simulate users, estimate position bias from a log, and evaluate new rankers on a log.
+"""Clicks: read logs, simulate users, estimate position bias, and evaluate new rankers on a log.
 
 All functions take arrays with one value for each row of a table of documents or clicks. Functions
 are imported on their first use: `ltr.losses` needs `PositionBias` alone.
@@ -13,12 +13,14 @@ from ltr.names import no_attribute
 if TYPE_CHECKING:
     from ltr.clicks.evaluation import evaluate_log
     from ltr.clicks.simulation import Cascade, DependentClick, PositionBased, simulate_clicks
+    from ltr.clicks.ubi import read_ubi
 
 _LAZY = {
     "Cascade": "ltr.clicks.simulation",
     "DependentClick": "ltr.clicks.simulation",
     "PositionBased": "ltr.clicks.simulation",
     "evaluate_log": "ltr.clicks.evaluation",
+    "read_ubi": "ltr.clicks.ubi",
     "simulate_clicks": "ltr.clicks.simulation",
 }
 
@@ -28,6 +30,7 @@ __all__ = [
     "PositionBased",
     "PositionBias",
     "evaluate_log",
+    "read_ubi",
     "simulate_clicks",
 ]
 
