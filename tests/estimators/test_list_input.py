@@ -1,6 +1,7 @@
 """`NeuralRanker` trained on prepared lists, on lists on disk, and on LETOR text."""
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -294,3 +295,11 @@ def test_other_rankers_take_tables_alone(tmp_path):
         blend.predict(tmp_path / "new.csv")
     with pytest.raises(ValueError, match="X must be a table or an array unless the ranker is"):
         Calibrated(Ridge().fit(X, y)).predict(tmp_path / "new.csv")
+
+
+def test_training_and_validation_lists_are_not_one_set():
+    ranker, both = fitted("network"), prepare(frame(200, 1), ROLES, validation=0.3)
+    with pytest.raises(ValueError, match="X must be one set of lists, got training and valid"):
+        ranker.predict(both)
+    value = ranker.score(replace(both, train=both.val, val=None))
+    assert 0 < value <= 1
