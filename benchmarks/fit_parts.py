@@ -36,7 +36,8 @@ from ltr.losses import XENDCG
 from ltr.models.coded import CodedLinear, level_rows
 from ltr.models.dropout import Dropout
 
-WHOLE = ("choice of columns: a member", "choice of columns: shuffling", "validation")
+CHOICE = "choice of the kind and of relative columns"
+WHOLE = (CHOICE, "choice of columns: a member", "choice of columns: shuffling", "validation")
 """Parts to which everything belongs that they call, but these parts themselves."""
 
 STEPS = ("OneProduct", "Bfloat16", "OneProductBfloat16", "Autocast", "OneLayer", "Compiled")
@@ -74,23 +75,24 @@ class Clock:
 
 
 class Product(torch.autograd.Function):
-    """The first layer's product with numbers that need no gradient."""
+    """The first layer's product; the numbers need a gradient if embeddings are trained."""
 
     clock: Clock
 
     @staticmethod
     def forward(ctx: Any, numbers: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """Return the product."""
-        ctx.save_for_backward(numbers)
+        ctx.save_for_backward(numbers, weight)
         product = Product.clock.wrap("first layer, forward", torch.nn.functional.linear)
         return product(numbers, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor]:
-        """Return the gradients of the weight and the bias."""
-        (numbers,), (gradient,) = ctx.saved_tensors, gradients
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Return the gradients of the numbers, the weight and the bias."""
+        (numbers, weight), (gradient,) = ctx.saved_tensors, gradients
         product = Product.clock.wrap("first layer, backward", torch.mm)
-        return None, product(gradient.t(), numbers), gradient.sum(0)
+        below = product(gradient, weight) if ctx.needs_input_grad[0] else None
+        return below, product(gradient.t(), numbers), gradient.sum(0)
 
 
 def first_layer(self: CodedLinear, given: Tensor | Coded) -> Tensor:
@@ -108,10 +110,11 @@ def parts(table: str, rows: int, seed: int) -> dict[str, float]:
     clock = Product.clock = Clock()
     patched: list[tuple[Any, str, Any]] = []
     for owner, name, part in (
+        (neural_ranker, "choose_settings", CHOICE),
         (NeuralRanker, "_select", "choice of columns: a member"),
         (neural_ranker, "choose_columns", "choice of columns: shuffling"),
         (training, "fit_documents", "fitting of the bins"),
-        (training, "transformed", "binning"),
+        (training, "transformed", "binning or embedding, forward"),
         (training, "all_finite", "check of the gradients"),
         (training.Training, "_validate", "validation"),
         (training.Training, "_loss", "other layers, forward"),

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 import torch
 
+from ltr.estimators import parameters
+
 ROOT = Path(__file__).parents[1]
 
 # Each benchmark is a process that imports what it measures, for seconds. The fast tests call some
@@ -628,6 +630,29 @@ def test_rules_for_the_trees_of_a_blend(monkeypatch):
     assert other["seconds"] > today["seconds"]
     assert other["ndcg_10"] - today["ndcg_10"] == pytest.approx(other["difference"], abs=2e-4)
     kept = committed("blend_trees.json")
+    assert {*found} == {*kept["trials"][0]}
+    assert module.summary(kept["trials"]) == kept["summary"]
+
+
+def test_ensembles_of_both_kinds(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "mixed_kinds.py")
+    for rows, kind in ((100, "periodic"), (30_000, "periodic"), (30_000, "bins")):
+        settings = parameters.settings(module.ranker(kind, rows, rows // 10, 0), rows, rows // 10)
+        given = parameters.settings(module.NeuralRanker(), rows, rows // 10, kind)
+        names = ("members", "learning_rate", "schedule", "columns", "max_epochs", "patience")
+        assert [getattr(settings, x) for x in names] == [getattr(given, x) for x in names]
+    ranker = module.ranker
+    quick = lambda *given: ranker(*given).set_params(max_epochs=2)  # noqa: E731
+    monkeypatch.setattr(module, "ranker", quick)
+    found = module.trial("pairs, 1,000", [module.generated_table("pairs", 1000, 0)], 0)
+    ways = found["ways"]
+    assert ways["chosen"]["difference"] == 0
+    assert ways["chosen"]["ndcg_10"] in (ways["bins"]["ndcg_10"], ways["periodic"]["ndcg_10"])
+    for one in ways.values():
+        gain = one["ndcg_10"] - ways["chosen"]["ndcg_10"]
+        assert gain == pytest.approx(one["difference"], abs=2e-4)
+    kept = committed("mixed_kinds.json")
     assert {*found} == {*kept["trials"][0]}
     assert module.summary(kept["trials"]) == kept["summary"]
 
