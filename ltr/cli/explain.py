@@ -39,7 +39,7 @@ def explain(parser: LineParser, args: list[str]) -> None:
     given = parser.parse_args(args)
     import numpy as np
 
-    from ltr.datasets.prepare import group_rows
+    from ltr.datasets.reading import group_rows
     from ltr.estimators import contributions
 
     model = load_model(given)

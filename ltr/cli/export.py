@@ -61,7 +61,7 @@ def export(parser: LineParser, args: list[str]) -> None:
         _to_onnx(given, trees)
         return
 
-    from ltr.datasets.prepare import read_table
+    from ltr.datasets.reading import read_table
     from ltr.datasets.table_files import load_table
     from ltr.estimators import Blend
     from ltr.export import card_metrics, export_model

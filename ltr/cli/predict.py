@@ -107,7 +107,7 @@ def write_scores(
     import pyarrow as pa
 
     from ltr.arrays import rank
-    from ltr.datasets.prepare import group_rows
+    from ltr.datasets.reading import group_rows
 
     model = load_model(given)
     keys = _keys(given, model, needed)
@@ -270,7 +270,7 @@ def _run_of(table: "pa.Table", given: Namespace) -> dict[str, dict[str, float]]:
     import pandas as pd
 
     from ltr.arrays import name_texts
-    from ltr.datasets.prepare import group_rows
+    from ltr.datasets.reading import group_rows
 
     if given.qid is None:
         raise CommandError("--qid is required: a TREC run names the query of each document")

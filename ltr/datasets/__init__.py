@@ -13,8 +13,8 @@ from ltr.datasets.letor import read_letor
 from ltr.datasets.list_files import open_lists, write_lists
 from ltr.datasets.lists import ListDataset, ListSummary
 from ltr.datasets.periodic import PeriodicEmbedding
-from ltr.datasets.prepare import read_table
 from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
+from ltr.datasets.reading import read_table
 from ltr.datasets.samplers import BucketSampler, ListSampler
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import QueryFolds, query_folds

@@ -23,7 +23,8 @@ from ltr.datasets.infer import no_column
 from ltr.datasets.letor import LetorReader, Watch, ZeroIndexError
 from ltr.datasets.list_files import is_list_folder, new_folder, open_lists, write_files
 from ltr.datasets.lists import ListDataset, SeenQids, gather_runs, join_lists
-from ltr.datasets.prepare import read_table, scan_table
+from ltr.datasets.prepare import scan_table
+from ltr.datasets.reading import read_table
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import check_one_split
 from ltr.datasets.table_files import (

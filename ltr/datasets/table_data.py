@@ -10,7 +10,8 @@ from ltr.arrays import check_columns
 from ltr.datasets.list_tables import find_folds
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import VALIDATION, ListDataModule
-from ltr.datasets.prepare import prepare, read_table
+from ltr.datasets.prepare import prepare
+from ltr.datasets.reading import read_table
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import naming
 from ltr.datasets.table_notices import warn_caller

@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ltr.config.folder import Saved, write_folder
 from ltr.datasets import Schema
-from ltr.datasets.prepare import Prepared, RowOrder
+from ltr.datasets.prepare import Prepared
+from ltr.datasets.reading import RowOrder
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
 from ltr.estimators.list_input import (

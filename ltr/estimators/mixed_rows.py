@@ -11,7 +11,7 @@ from torch import Tensor
 from ltr.datasets import ListDataset, Schema
 from ltr.datasets.coded import Coded
 from ltr.datasets.list_tables import of_columns
-from ltr.datasets.prepare import RowOrder
+from ltr.datasets.reading import RowOrder
 from ltr.estimators import tables as tables
 from ltr.estimators.blend import Blend
 from ltr.estimators.calibration import Calibrated

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ltr.arrays import rank
 from ltr.datasets.list_tables import holds_lists
-from ltr.datasets.prepare import group_rows
+from ltr.datasets.reading import group_rows
 from ltr.estimators import tables as tables
 from ltr.estimators.list_input import is_lists, refuse_beside
 from ltr.metrics.named import ranking_measure

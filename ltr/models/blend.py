@@ -12,7 +12,7 @@ import torch
 from ltr.datasets import ListDataset, Schema
 from ltr.datasets.frames import Frame
 from ltr.datasets.list_tables import of_columns
-from ltr.datasets.prepare import RowOrder, check_types, features_of, to_lists
+from ltr.datasets.reading import RowOrder, check_types, features_of, to_lists
 from ltr.models.predictor import predict_table
 from ltr.models.ranking_model import RankingModel
 from ltr.models.trees import (

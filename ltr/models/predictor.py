@@ -19,14 +19,8 @@ from ltr.datasets.list_tables import (
     with_schema,
 )
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.prepare import (
-    Prepared,
-    RowOrder,
-    check_types,
-    features_of,
-    group_rows,
-    to_lists,
-)
+from ltr.datasets.prepare import Prepared
+from ltr.datasets.reading import RowOrder, check_types, features_of, group_rows, to_lists
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import TableFiles, column_names, naming, rows_at_once
 from ltr.names import shown_names

@@ -10,7 +10,7 @@ import torch
 
 from ltr.datasets import Join, ListDataset, PiecewiseLinearBins, Schema, Standardize, TableTransform
 from ltr.datasets.list_files import open_lists, write_lists
-from ltr.datasets.prepare import read_table
+from ltr.datasets.reading import read_table
 from ltr.datasets.transforms import fit_documents
 from ltr.models import AttentionScorer, LinearScorer, MLPScorer, RankingModel
 from ltr.models.predictor import score_table

@@ -1,0 +1,319 @@
+"""Read tables into lists, with a schema."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ltr.arrays import name_texts, pc
+from ltr.datasets.column_steps import (
+    Category,
+    Number,
+    RowError,
+    kind_of,
+    or_nulls,
+    shown,
+    without_codes,
+)
+from ltr.datasets.frames import Frame
+from ltr.datasets.list_tables import holds_lists, load_lists, with_schema
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.schema import Schema
+from ltr.datasets.table_files import (
+    first_text,
+    load_columns,
+    naming,
+    of_file,
+)
+from ltr.names import shown_names
+
+_COLUMNS = 8  # each block of columns but the last has at least this many
+_ROWS = 1 << 12  # this many rows are written at a time
+
+_RULES: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
+    "label": ("a label", "a finite number >= 0", lambda x: x >= 0),
+    "weight": ("a weight", "a finite number >= 0", lambda x: x >= 0),
+    "position": ("a position", "a whole number >= 1", lambda x: (x >= 1) & (x % 1 == 0)),
+    "protected": ("protected", "a finite number", np.isfinite),
+}
+"""For each use of a column: what errors call a value, the rule in words, and the check.
+
+All values must also be finite.
+"""
+
+
+def read_table(
+    source: Any,
+    schema: Schema,
+    *,
+    needs_label: bool = True,
+    needs_weight: bool = True,
+    tell: Callable[[str], Any] | None = None,
+) -> ListDataset:
+    """Read a table into lists, with a schema that says how each column is used.
+
+    The rows of a query need not be together. Lists are in the order of their first rows, and the
+    documents of a list in the order of their rows; `rows` of the result gives each document's row
+    in the table. A missing feature is NaN. Dates become the days since 1970-01-01, and the hour of
+    the day if the schema says so; see `Schema.infer`. A missing category has code 0, and so has any
+    value that is not a level of the schema. Errors count rows from 0, without headers, through
+    all files of a folder or pattern.
+
+    Args:
+        source: a table (see `load_table`), LETOR text or lists on disk. The last two already have
+            a schema (see `schema_of`). Lists on disk are not loaded into memory.
+        schema: how the columns are used; see `Schema.infer`.
+        needs_label: whether the column of the labels must exist. If False and the column is
+            missing, the lists have no labels.
+        needs_weight: whether the columns of weight, position and protected, which only training
+            uses, must exist. They may also be missing if `needs_label` is False.
+        tell: called with a message about the columns that the schema does not have, if any.
+
+    Raises:
+        ValueError: a column is missing or does not have the type in the schema; a qid or document
+            id is missing; a label is missing, negative, infinite or not a number; a weight is
+            missing, negative or infinite; a position is not a whole number >= 1; protected is not a
+            finite number; a date is invalid; dates have a time zone but the training dates have
+            none, or the reverse; or a feature is infinite in float32. The message names the column,
+            and the row if a value is wrong.
+
+    >>> table = pa.table({"q": ["a", "b", "a"], "y": [0, 1, 2], "x": [0.5, None, 1.5]})
+    >>> data = read_table(table, Schema.infer(table, qid="q", label="y"))
+    >>> data.qids, data.labels.tolist(), data.features[:, 0].tolist(), data.rows.tolist()
+    (['a', 'b'], [0.0, 2.0, 1.0], [0.5, 1.5, nan], [0, 2, 1])
+    """
+    if holds_lists(source):
+        with naming(source):
+            lists = load_lists(source)
+            if needs_label and not lists.has_labels:
+                raise ValueError("the lists must have labels, got none: convert them with `label`")
+            return with_schema(lists, schema, tell)
+    if needs_label and schema.label is None:
+        raise ValueError(f"label must name the column of the labels, got None{of_file(source)}")
+    optional = schema.optional(needs_label=needs_label, needs_weight=needs_weight)
+    frame, unused = load_columns(source, schema, optional)
+    if unused and tell is not None:
+        tell(f"columns that the model does not use: {shown_names(unused)}")
+    with naming(source):
+        return frame_lists(frame, schema, optional)[0]
+
+
+def frame_lists(
+    frame: Frame, schema: Schema, optional: Collection[str] = (), exact: bool = False
+) -> tuple[ListDataset, np.ndarray | None]:
+    """Return the lists of a table in memory and, if `exact`, their features in float64."""
+    check_types(frame, schema, optional)
+    order = RowOrder.of(*group_rows(frame.column(schema.qid), schema.qid))
+    numbers = features_of(frame, schema, order.rows, np.float64) if exact else None
+    return to_lists(frame, schema, order), numbers
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """The order of a table's rows that puts the rows of each list together.
+
+    Attributes:
+        rows: int64 (documents,), the row of each document.
+        offsets: int64 (lists + 1,), where each list starts, and where the last one ends.
+        qids: the qid of each list.
+        train: the number of training lists, which come first; the other lists are held out.
+
+    >>> order = RowOrder.of(np.array([0, 1, 0, 2]), ["a", "b", "c"], np.array([True, False, False]))
+    >>> order.rows.tolist(), order.offsets.tolist(), order.qids, order.train
+    ([1, 3, 0, 2], [0, 1, 2, 4], ['b', 'c', 'a'], 2)
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+    qids: list[str]
+    train: int
+
+    @classmethod
+    def of(
+        cls, lists: np.ndarray, qids: Sequence[str], held: np.ndarray | None = None
+    ) -> "RowOrder":
+        """Return an order that keeps the given order of lists, and of the rows in each list.
+
+        Args:
+            lists: int64 (rows,), the number of each row's list.
+            qids: the qid of each list.
+            held: bool (lists,), whether each list is held out. Held-out lists come last. Default:
+                no list is held out.
+        """
+        names, train = [*qids], len(qids)
+        if held is not None:
+            chosen = np.r_[np.flatnonzero(~held), np.flatnonzero(held)]
+            names, train = [names[i] for i in chosen.tolist()], train - int(held.sum())
+            number = np.empty(len(names), np.int64)
+            number[chosen] = np.arange(len(names))
+            lists = number[lists]
+        lengths = np.bincount(lists, minlength=len(names))
+        offsets = np.r_[0, np.cumsum(lengths)].astype(np.int64)
+        return cls(np.argsort(lists, kind="stable"), offsets, names, train)
+
+
+def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) -> None:
+    """Raise a `ValueError` if a column is missing or has values of another type than the schema."""
+    known = {*frame.column_names}
+    for name, step in schema.steps.items():
+        if isinstance(step, Number) and name in known:
+            _refuse_text(frame, name, "a feature")
+    schema.check(frame, optional)
+
+
+def to_lists(frame: Frame, schema: Schema, order: RowOrder) -> ListDataset:
+    """Return the rows of a table as lists, copying its features only once; see `read_table`.
+
+    Args:
+        frame: the table, with the columns of the schema.
+        schema: how the columns are used.
+        order: the order of the rows.
+    """
+    rows = order.rows
+    features = features_of(frame, schema, rows)
+    codes = None
+    if categories := schema.categories:
+        codes = np.empty((len(rows), len(categories)), np.int64)
+        for position, (name, one) in enumerate(categories.items()):
+            codes[:, position] = one.read(name, or_nulls(frame.column(name)))[rows, 0]
+    uses = {use: getattr(schema, use) for use in _RULES}
+    numbers = {
+        use: amounts(frame, name, use)[rows]
+        for use, name in uses.items()
+        if name in frame.column_names
+    }
+    if "position" in numbers:
+        numbers["position"] = numbers["position"].astype(np.int64)
+    doc_id = None
+    if schema.doc_id is not None:
+        ids = without_codes(frame.column(schema.doc_id))
+        what = "a document id"
+        _refuse(pc.is_null(ids, nan_is_null=True), schema.doc_id, f"{what} must not be missing")
+        with _naming_type(schema.doc_id, what):
+            doc_id = name_texts(ids, f"column {schema.doc_id!r}: {what}").take(pa.array(rows))
+    return ListDataset(
+        features,
+        numbers.pop("label", None),
+        order.offsets,
+        order.qids,
+        doc_id,
+        categories=codes,
+        rows=rows,
+        **numbers,
+    )
+
+
+def features_of(
+    frame: Frame,
+    schema: Schema,
+    rows: np.ndarray,
+    dtype: Any = np.float32,
+) -> np.ndarray:
+    """Return the features of a table, (rows, d), with its rows in the given order.
+
+    Args:
+        frame: the table, with the columns of the schema.
+        schema: how the columns are used.
+        rows: int64 (rows,), a permutation of the table's rows.
+        dtype: float32, or float64 for rankers that compare numbers without rounding, such as trees.
+
+    Raises:
+        ValueError: a value is infinite in `dtype`.
+    """
+    in_order = (rows[1:] > rows[:-1]).all()
+    found = np.empty((frame.num_rows, schema.num_features), dtype=dtype)
+    block: list[np.ndarray] = []
+    start = end = 0
+    for name, width in schema.features.items():
+        step = schema.steps[name]
+        assert not isinstance(step, Category)  # `features` has no categories
+        values = step.read(name, or_nulls(frame.column(name)), dtype)
+        for row in np.flatnonzero(np.isinf(values).any(axis=1))[:1]:
+            value = _shown(frame, name, int(row))
+            raise RowError(int(row), name, f"must be finite in float32, got {value}")
+        block.append(values if in_order else values.take(rows, axis=0))
+        end += width
+        # Writing 8 columns of a matrix is as fast as writing one, so a block of them is written.
+        if end - start >= _COLUMNS or end == found.shape[1]:
+            for row in range(0, len(found), _ROWS):
+                some = slice(row, row + _ROWS)
+                np.concatenate([one[some] for one in block], axis=1, out=found[some, start:end])
+            start, block = end, []
+    return found
+
+
+def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
+    """Return the number of each row's list, int64 (rows,), and the qids in order of appearance.
+
+    `ltr.columns.qid_text` says which qids are the same.
+
+    Args:
+        column: the column of the qids.
+        name: the name of the column, for errors.
+
+    Raises:
+        ValueError: a qid is missing, empty, or neither a name nor a number.
+
+    >>> groups, qids = group_rows(pa.chunked_array([["b", "a"], ["b"]]), "q")
+    >>> groups.tolist(), qids
+    ([0, 1, 0], ['b', 'a'])
+    """
+    column = without_codes(column)
+    _refuse(pc.is_null(column, nan_is_null=True), name, "a qid must not be missing")
+    with _naming_type(name, "a qid"):
+        encoded = column.combine_chunks().dictionary_encode()
+        # Different values, such as 0.0 and -0.0, may be the same qid.
+        texts = name_texts(encoded.dictionary, f"column {name!r}").dictionary_encode()
+    groups = texts.indices.take(encoded.indices).to_numpy().astype(np.int64)
+    qids = texts.dictionary
+    for row in np.flatnonzero(pc.equal(qids, "").to_numpy(zero_copy_only=False))[:1]:
+        raise RowError(int(np.argmax(groups == row)), name, "a qid must not be empty")
+    return groups, qids.to_pylist()
+
+
+def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
+    """Return the values of a column, float32 (rows,), after the checks of `_RULES` for its use.
+
+    Raises:
+        ValueError: see `read_table`.
+    """
+    what, rule, holds = _RULES[use]
+    _refuse_text(frame, name, what)
+    if kind_of(dtype := frame.schema.field(name).type) not in ("number", "boolean", "missing"):
+        raise ValueError(f"column {name!r}: {what} must be a number, got type {dtype}")
+    values = Number().read(name, frame.column(name))[:, 0]
+    for row in np.flatnonzero(~(np.isfinite(values) & holds(values)))[:1]:
+        problem = f"{what} must be {rule}, got {_shown(frame, name, int(row))}"
+        if values[row] < 0 and use == "label":
+            problem += " (leave out rows of padding or without a judgement)"
+        raise RowError(int(row), name, problem)
+    return values
+
+
+def _refuse_text(frame: Frame, name: str, what: str) -> None:
+    """Raise an error if a column that must have numbers is text; name the first wrong row."""
+    is_text = kind_of(frame.schema.field(name).type) == "string"
+    if is_text and kind_of(or_nulls(frame.column(name)).type) == "string":
+        row = max(0, first_text(frame.column(name).cast(pa.string())))
+        raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
+
+
+@contextmanager
+def _naming_type(name: str, what: str) -> Iterator[None]:
+    """Raise a `ValueError` that names the column, if Arrow cannot convert its values to text."""
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise ValueError(f"column {name!r}: {what} must be a name or a number: {error}") from None
+
+
+def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:
+    for row in np.flatnonzero(bad.to_numpy())[:1]:
+        raise RowError(int(row), name, problem)
+
+
+def _shown(frame: Frame, name: str, row: int) -> str:
+    return shown(frame.column(name)[row].as_py())
