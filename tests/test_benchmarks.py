@@ -62,6 +62,12 @@ def test_judges(tmp_path):
 
 
 @slow
+def test_ubi(tmp_path):
+    result = run("ubi.py", tmp_path / "result.json", "--events", "2000")
+    assert shape(result) == shape(committed("ubi.json"))
+
+
+@slow
 def test_slices(tmp_path):
     small = ("--rows", "4000", "--slices", "4", "--repeats", "3")
     result = run("slices.py", tmp_path / "result.json", *small)
