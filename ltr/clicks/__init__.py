@@ -11,6 +11,7 @@ from ltr.clicks.position_bias import PositionBias
 from ltr.names import no_attribute
 
 if TYPE_CHECKING:
+    from ltr.clicks.clickwise import evaluate_clickwise
     from ltr.clicks.evaluation import evaluate_log
     from ltr.clicks.simulation import Cascade, DependentClick, PositionBased, simulate_clicks
     from ltr.clicks.ubi import read_ubi
@@ -19,6 +20,7 @@ _LAZY = {
     "Cascade": "ltr.clicks.simulation",
     "DependentClick": "ltr.clicks.simulation",
     "PositionBased": "ltr.clicks.simulation",
+    "evaluate_clickwise": "ltr.clicks.clickwise",
     "evaluate_log": "ltr.clicks.evaluation",
     "read_ubi": "ltr.clicks.ubi",
     "simulate_clicks": "ltr.clicks.simulation",
@@ -29,6 +31,7 @@ __all__ = [
     "DependentClick",
     "PositionBased",
     "PositionBias",
+    "evaluate_clickwise",
     "evaluate_log",
     "read_ubi",
     "simulate_clicks",
