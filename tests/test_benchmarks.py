@@ -68,6 +68,12 @@ def test_ubi(tmp_path):
 
 
 @slow
+def test_cutoffs(tmp_path):
+    result = run("cutoffs.py", tmp_path / "result.json", "--rows", "2000")
+    assert shape(result) == shape(committed("cutoffs.json"))
+
+
+@slow
 def test_slices(tmp_path):
     small = ("--rows", "4000", "--slices", "4", "--repeats", "3")
     result = run("slices.py", tmp_path / "result.json", *small)
