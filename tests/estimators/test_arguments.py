@@ -84,6 +84,6 @@ def test_a_batch_of_a_data_module_that_is_larger_than_the_data(bucket):
 
 
 @pytest.mark.parametrize("loss", [None, PointwiseMSE()])
-def test_a_training_that_diverges_names_the_learning_rate(loss):
-    with pytest.raises(ValueError, match=r"a smaller learning rate than 1e\+30 helps"):
+def test_a_training_that_diverges_asks_for_a_smaller_learning_rate(loss):
+    with pytest.raises(ValueError, match="a smaller learning rate helps"):
         quick(learning_rate=1e30, loss=loss, scorer=None).fit(X, LABELS, qid=QID)
