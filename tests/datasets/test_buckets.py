@@ -154,8 +154,10 @@ def test_a_scorer_of_the_list_gets_little_padding(tmp_path):
     half = len(seen.qids) // 2
     for epoch in (seen.qids[:half], seen.qids[half:]):
         assert sorted(int(qid) for qids in epoch for qid in qids) == list(range(90))
-    predicted = fit.predict(ranker, module())  # in the order of the data
-    assert [int(qid) for batch in predicted for qid in batch["qid"]] == list(range(90))
+    data = module()
+    data.setup("predict")
+    batches = data.predict_dataloader()  # in the order of the data
+    assert [int(qid) for batch in batches for qid in batch["qid"]] == list(range(90))
 
 
 def test_a_scorer_of_one_document_gets_full_batches(tmp_path):

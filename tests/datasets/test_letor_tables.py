@@ -117,6 +117,15 @@ def test_several_files_are_one_file(returns: bool):
         assert data.rows.tolist() == [*range(len(whole.labels))]
 
 
+def predicted(ranker: Ranker, data: TableDataModule) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row of each document of a data module's lists, and its score."""
+    assert ranker.schema is not None
+    data.use_schema(ranker.schema)
+    lists = data.dataset("predict")
+    assert lists.rows is not None
+    return lists.rows, ranker.model.score(lists)
+
+
 def test_scores_are_in_the_files_order():
     ranker, data = (
         Ranker(LinearScorer(), SoftmaxLoss()),
@@ -131,18 +140,14 @@ def test_scores_are_in_the_files_order():
     ((keys, scores),) = score_table(model, "new.txt", keys=["qid", "doc_id"])
     assert keys["doc_id"][0].as_py() == "D50-0"
     for name in ("new.txt", "torn.txt"):  # with 3 features: the fourth is 0
-        fresh = TableDataModule(name)
-        batches = trainer().predict(ranker, datamodule=fresh)
-        rows, found = (np.concatenate([b[key] for b in batches]) for key in ("rows", "scores"))
+        rows, found = predicted(ranker, TableDataModule(name))
         lines = rows if name == "new.txt" else order[rows]
         np.testing.assert_allclose(found, scores[lines], rtol=1e-4)
     # a table with columns of those names has the same scores
     columns = {"qid": np.repeat(range(50, 60), 5), "4": 0.0}
     features = [[float(x.split(":")[1]) for x in line.split()[2:5]] for line in torn]
     columns |= dict(zip("123", np.array(features).T, strict=True))
-    fresh = TableDataModule(pd.DataFrame(columns))
-    batches = trainer().predict(ranker, datamodule=fresh)
-    scores = np.concatenate([batch["scores"].flatten() for batch in batches])
+    _, scores = predicted(ranker, TableDataModule(pd.DataFrame(columns)))
     np.testing.assert_allclose(scores, model.predict("new.txt"), rtol=1e-4, atol=1e-6)
     (result,) = trainer().test(ranker, datamodule=TableDataModule("new.txt"), verbose=False)
     assert 0 < result["test_ndcg_10"] <= 1
