@@ -94,7 +94,7 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     for position, (name, fitted, given) in enumerate(each):
         if type(fitted) is NeuralRanker:
             rankers.append(_neural_content(name, fitted))
-            parts |= {f"{position}.{part}": one for part, one in fitted.model_.parts.items()}
+            parts |= {f"{position}.{part}": module for part, module in fitted.model_.parts.items()}
             continue
         entry, suffix, data = _written(name, fitted, given)
         file = f"ranker-{position}.{suffix}"
@@ -157,10 +157,10 @@ def _ranker(
 
 def _neural_content(name: str, ranker: NeuralRanker) -> dict[str, Any]:
     with warnings.catch_warnings(action="ignore"):  # below, an unsaved parameter raises an error
-        found = content(ranker)
-    for part, reason in found["unsaved"].items():
+        saved = content(ranker)
+    for part, reason in saved["unsaved"].items():
         raise ValueError(f"rankers must all have a safe format, got {name}: {part}: {reason}")
-    return found
+    return saved
 
 
 def _written(name: str, fitted: Any, given: Any) -> tuple[dict[str, Any], str, bytes]:
@@ -192,7 +192,7 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 
     A warning names each parameter that JSON cannot hold. Only another `fit` needs such a parameter.
     """
-    found = {}
+    configs = {}
     for name, value in params.items():
         try:
             config = to_config(value)
@@ -205,8 +205,8 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
             )
             continue
         if config is not None:
-            found[name] = config
-    return found
+            configs[name] = config
+    return configs
 
 
 def _read(entry: Mapping[str, Any], data: bytes) -> tuple[Any, Any]:

@@ -108,9 +108,11 @@ class Calibrated(RankingEstimator):
             )
         with self._fitting() as fitted:
             if self.method == "isotonic":
-                found = IsotonicRegression(y_min=0, y_max=1, increasing=True).fit(scores, relevant)
-                fitted.scores_ = np.asarray(found.X_thresholds_)
-                fitted.probabilities_ = np.asarray(found.y_thresholds_)
+                regression = IsotonicRegression(y_min=0, y_max=1, increasing=True).fit(
+                    scores, relevant
+                )
+                fitted.scores_ = np.asarray(regression.X_thresholds_)
+                fitted.probabilities_ = np.asarray(regression.y_thresholds_)
                 rises = fitted.probabilities_[0] < fitted.probabilities_[-1]
             else:
                 fitted.slope_, fitted.intercept_ = _sigmoid(scores, relevant)

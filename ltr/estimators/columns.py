@@ -95,12 +95,12 @@ def choose_columns(
     names, title = column_names(schema), metric if isinstance(metric, str) else metric.__name__
     shuffled = _Shuffled(model, lists, schema, metric, device, seed)
     costs = shuffled.costs_alone(names)
-    found = {}
+    columns = {}
     weak = []
     for name, (cost, error) in costs.items():
         if cost > _CLEAR * error:
             why = f"kept: shuffling it costs {cost:.4f} +- {error:.4f} of {title}"
-            found[name] = Column(True, cost, error, why)
+            columns[name] = Column(True, cost, error, why)
         else:
             weak.append(name)
     weak.sort(key=lambda name: _ratio(*costs[name]))
@@ -121,8 +121,8 @@ def choose_columns(
             why = f"dropped: shuffled {together} it costs {joint[0]:.4f} +- {joint[1]:.4f} of "
         else:
             why = f"kept: alone it costs {cost:.4f} +- {error:.4f}, but more with others, of "
-        found[name] = Column(position >= len(dropped), cost, error, why + title)
-    return {name: found[name] for name in names}
+        columns[name] = Column(position >= len(dropped), cost, error, why + title)
+    return {name: columns[name] for name in names}
 
 
 def _longest(
@@ -215,8 +215,8 @@ class _Shuffled:
                 mixed = _copy(whole)
                 for name in names:
                     self._replace(mixed, changed, name)
-                    found = self.scorer(mixed, lengths=batch.get("lengths"))
-                    scores[name].append(found.float().cpu().numpy())
+                    scored = self.scorer(mixed, lengths=batch.get("lengths"))
+                    scores[name].append(scored.float().cpu().numpy())
                     self._replace(mixed, whole, name)
         return {name: np.concatenate(blocks) for name, blocks in scores.items()}
 
@@ -233,10 +233,10 @@ class _Shuffled:
         column, tensors = self.columns[name], tensors_of(outputs)
         codes = torch.arange(*self.categories)
         sources = self.sources[: tensors[0].shape[1]], codes
-        for one, other, source in zip(tensors, tensors_of(others), sources, strict=False):
+        for tensor, other, source in zip(tensors, tensors_of(others), sources, strict=False):
             chosen = (source >= column.start) & (source < column.stop)
-            its = chosen.nonzero().squeeze(1).to(one.device)
-            one.index_copy_(1, its, other.index_select(1, its))
+            its = chosen.nonzero().squeeze(1).to(tensor.device)
+            tensor.index_copy_(1, its, other.index_select(1, its))
 
     def _order(self) -> np.ndarray:
         return self.draw.permutation(len(self.lists.features))
@@ -291,8 +291,8 @@ def source_columns(model: RankingModel) -> Tensor | None:
 
 def column_positions(widths: Mapping[str, int]) -> dict[str, slice]:
     """Return each column's indices among the features, which the categories follow."""
-    found, start = {}, 0
+    slices, start = {}, 0
     for name, width in widths.items():
-        found[name] = slice(start, start + width)
+        slices[name] = slice(start, start + width)
         start += width
-    return found
+    return slices

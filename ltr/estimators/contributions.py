@@ -143,10 +143,10 @@ class Contributions:
         return int(row)
 
     def _held(self, row: int) -> np.ndarray:
-        found = np.empty(len(self.columns), dtype=object)
-        for j in range(len(found)):
-            found[j] = self.data.iloc[row, j]
-        return found
+        shown = np.empty(len(self.columns), dtype=object)
+        for j in range(len(shown)):
+            shown[j] = self.data.iloc[row, j]
+        return shown
 
     def _sorted(self, content: dict[str, Any], sizes: np.ndarray) -> pd.DataFrame:
         frame = pd.DataFrame(content, index=pd.Index(self.columns))
@@ -241,17 +241,17 @@ def contributions(
         groups = _groups(len(X), qid, len(table) - first if first else None, background_qid)
         mixed = mixed_scores(ranker, table, groups)
     scores = predicted(ranker, X, None if groups is None else groups[: len(X)])
-    found = _of_trees(ranker, X, scores) if background is None else None
+    computed = _of_trees(ranker, X, scores) if background is None else None
     method: Method = "trees"
-    if found is None:
+    if computed is None:
         method = "shap"
         last = len(table) - 1
         usual = np.linspace(first, last, min(samples, last + 1 - first)).round().astype(int)
         # Equal values of different lists need not be equal relative to their lists.
         rows = np.arange(len(table))[:, None] + np.zeros(X.shape[1], np.int64)
         values = _first_rows(table) if groups is None else rows
-        found = _by_shap(mixed, values, len(X), np.unique(usual), permutations, seed)
-    values, base = found
+        computed = _by_shap(mixed, values, len(X), np.unique(usual), permutations, seed)
+    values, base = computed
     data = pd.DataFrame(X).reset_index(drop=True)
     return Contributions(column_names(X), values, base, scores, data, method)
 
@@ -269,7 +269,7 @@ def _groups(rows: int, qid: Any, others: int | None, background_qid: Any) -> np.
         ValueError: a qid is missing, or does not fit the rows.
     """
     given = [("", rows, qid), ("background_", others, background_qid)]
-    found: list[np.ndarray] = []
+    numbers: list[np.ndarray] = []
     for prefix, count, names in given[: 1 if others is None else 2]:
         if names is None:
             raise ValueError(
@@ -277,8 +277,8 @@ def _groups(rows: int, qid: Any, others: int | None, background_qid: Any) -> np.
                 "relative=False needs none)"
             )
         groups, _ = tables.list_groups(tables.query_names(count or 0, names, None, prefix))
-        found.append(groups + (found[0].max() + 1 if found else 0))
-    return np.concatenate(found)
+        numbers.append(groups + (numbers[0].max() + 1 if numbers else 0))
+    return np.concatenate(numbers)
 
 
 def _mixed_scores(ranker: Any, table: Any, rows: np.ndarray) -> np.ndarray:
@@ -326,9 +326,9 @@ def _by_shap(
         masker = Independent(codes[usual], max_samples=len(usual))
         explainer = Permutation(scores, masker, seed=seed)
         most = permutations * orders
-        found = explainer(codes[:explained], max_evals=most, batch_size=orders, silent=True)
-    assert isinstance(found, Explanation)  # shap returns a list only for several outputs
-    return np.asarray(found.values), float(np.ravel(found.base_values)[0])
+        explanation = explainer(codes[:explained], max_evals=most, batch_size=orders, silent=True)
+    assert isinstance(explanation, Explanation)  # shap returns a list only for several outputs
+    return np.asarray(explanation.values), float(np.ravel(explanation.base_values)[0])
 
 
 def _select(X: Any, positions: list[int]) -> Any:
@@ -355,7 +355,7 @@ def _concatenate(X: Any, background: Any) -> Any:
         return np.concatenate([X, background])
     columns: dict[int, Any] = {}
     for j, name in enumerate(X.columns):
-        parts = [one.iloc[:, j] for one in (X, background)]
+        parts = [table.iloc[:, j] for table in (X, background)]
         kinds = [part.dtype for part in parts]
         if all(isinstance(kind, pd.CategoricalDtype) for kind in kinds):
             columns[j] = union_categoricals(parts)  # pd.concat may lose the categorical type
@@ -379,15 +379,15 @@ def _first_rows(X: Any) -> np.ndarray:
            [1, 0],
            [0, 2]])
     """
-    found = np.empty(X.shape, dtype=np.int64)
+    rows = np.empty(X.shape, dtype=np.int64)
     for j in range(X.shape[1]):
         try:
             codes, _ = pd.factorize(_select(X, [j]).squeeze(axis=1), use_na_sentinel=False)
         except TypeError:  # values such as lists cannot be hashed: each counts as new
             codes = np.arange(len(X))
         _, first, which = np.unique(codes, return_index=True, return_inverse=True)
-        found[:, j] = first[which]
-    return found
+        rows[:, j] = first[which]
+    return rows
 
 
 def _of_trees(ranker: Any, X: Any, scores: np.ndarray) -> tuple[np.ndarray, float] | None:
@@ -395,11 +395,11 @@ def _of_trees(ranker: Any, X: Any, scores: np.ndarray) -> tuple[np.ndarray, floa
     kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(ranker).__mro__}
     if not kinds & {("lightgbm", "LGBMModel"), ("lightgbm", "Booster")}:
         return None
-    found = np.asarray(ranker.predict(X, pred_contrib=True))
-    sums = found.sum(1) if found.shape == (len(X), X.shape[1] + 1) else None
+    shares = np.asarray(ranker.predict(X, pred_contrib=True))
+    sums = shares.sum(1) if shares.shape == (len(X), X.shape[1] + 1) else None
     if sums is None or abs(sums - scores).max() > 1e-6 * max(abs(scores).max(), 1):
         return None  # the score is a function of the sum, as for some objectives
-    return found[:, :-1], float(found[0, -1])
+    return shares[:, :-1], float(shares[0, -1])
 
 
 def _text(value: Any) -> str:

@@ -68,20 +68,21 @@ def named_categories(given: Any, columns: Sequence[str]) -> list[str]:
         raise ValueError(
             f"categorical_feature must be a list of names or indices of columns, got {given!r}"
         )
-    found = []
-    for one in given:
-        if isinstance(one, int | np.integer) and not isinstance(one, bool):
-            if not 0 <= one < len(columns):
+    names = []
+    for column in given:
+        if isinstance(column, int | np.integer) and not isinstance(column, bool):
+            if not 0 <= column < len(columns):
                 raise ValueError(
-                    f"categorical_feature must have indices from 0 to {len(columns) - 1}, got {one}"
+                    f"categorical_feature must have indices from 0 to {len(columns) - 1}, got "
+                    f"{column}"
                 )
-            found.append(columns[int(one)])
-        elif one in columns:
-            found.append(one)
+            names.append(columns[int(column)])
+        elif column in columns:
+            names.append(column)
         else:
-            near = nearest(str(one), columns)
-            raise ValueError(f"categorical_feature must name columns of X, got {one!r}: {near}")
-    return found
+            near = nearest(str(column), columns)
+            raise ValueError(f"categorical_feature must name columns of X, got {column!r}: {near}")
+    return names
 
 
 def refuse_foreign_callbacks(callbacks: Sequence[Any]) -> None:
@@ -90,8 +91,8 @@ def refuse_foreign_callbacks(callbacks: Sequence[Any]) -> None:
     Such a callback expects the state of its own library. `early_stopping` and `log_evaluation` have
     a parameter of the ranker instead.
     """
-    for one in callbacks:
-        kind = one if hasattr(one, "__qualname__") else type(one)
+    for callback in callbacks:
+        kind = callback if hasattr(callback, "__qualname__") else type(callback)
         package = (kind.__module__ or "").partition(".")[0]  # None for a method of a built-in class
         if package in ("lightgbm", "xgboost"):
             raise ValueError(
@@ -102,7 +103,7 @@ def refuse_foreign_callbacks(callbacks: Sequence[Any]) -> None:
 
 
 def _check_metric(name: str, given: Mapping[str, Any], metric: Any) -> None:
-    cutoffs, names = (_several(given.get(one)) for one in ("eval_at", "eval_metric"))
+    cutoffs, names = (_several(given.get(name)) for name in ("eval_at", "eval_metric"))
     own, _, cutoff = metric.partition("@") if isinstance(metric, str) else (metric, "", "")
     wanted = f"{(names or [own])[0]}".partition("@")[0]
     wanted = f"{wanted}@{(cutoffs or [cutoff])[0]}".removesuffix("@")

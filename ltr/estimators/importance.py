@@ -51,12 +51,12 @@ class Importance:
         distribution. The intervals show how much the means vary with the random shuffles, not with
         the lists.
         """
-        found: dict[str, np.ndarray] = {}
+        columns: dict[str, np.ndarray] = {}
         for name, losses in (("among", self.among), ("within", self.within)):
             mean, error = losses.mean(0), stats.sem(losses, axis=0)
             half = error * stats.t.ppf((1 + self.confidence) / 2, len(losses) - 1)
-            found |= {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
-        frame = pd.DataFrame(found, index=pd.Index(self.columns, name="column"))
+            columns |= {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
+        frame = pd.DataFrame(columns, index=pd.Index(self.columns, name="column"))
         return frame.iloc[np.lexsort((-frame["within"], -frame["among"]))]
 
     def __repr__(self) -> str:

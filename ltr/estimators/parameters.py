@@ -105,7 +105,7 @@ class Settings:
 
 
 _CHOSEN = {"transform", "choice", "kind", "relative", "directions"}
-_FIELDS = {one.name for one in fields(Settings)} - _CHOSEN
+_FIELDS = {field.name for field in fields(Settings)} - _CHOSEN
 
 
 def kinds(estimator: Any, rows: int) -> tuple[Kind, ...]:
@@ -203,7 +203,7 @@ def _values(
     large = rows >= LARGE
     schedule = schedule or ("cycle" if large else "constant")
     periodic = kind == "periodic"
-    found: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "scorer": MLPScorer(hidden=HIDDEN, activation=nn.SiLU if periodic else nn.ReLU),
         "members": 3 if periodic else 5,
         "learning_rate": 6e-3 if periodic else 3e-3,
@@ -213,17 +213,17 @@ def _values(
     }
     choice: dict[str, Any] = {}
     if effort == "best":
-        found["members"] *= 2
+        defaults["members"] *= 2
         if not periodic:
-            found["scorer"] = CrossScorer(hidden=HIDDEN)
+            defaults["scorer"] = CrossScorer(hidden=HIDDEN)
     elif effort == "fast" and large:
-        found["members"] = 1 if periodic else 2
+        defaults["members"] = 1 if periodic else 2
         choice = {"lists": 400, "epochs": 2, "steps": 150}
         if schedule == "cycle":
-            found["max_epochs"] = _cycle(steps, longest=5)
+            defaults["max_epochs"] = _cycle(steps, longest=5)
     elif effort == "fast":
-        found["members"] = 1
-    return found | {"choice": Choice(learning_rate=6e-3 if periodic else 3e-3, **choice)}
+        defaults["members"] = 1
+    return defaults | {"choice": Choice(learning_rate=6e-3 if periodic else 3e-3, **choice)}
 
 
 def _cycle(steps: int, longest: int) -> int:

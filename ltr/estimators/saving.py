@@ -89,7 +89,7 @@ def make(
     new.model_ = RankingModel.from_dict(
         content, weights, folder=path, trusted=trusted, prefix=prefix, given=parts
     )
-    new.selected_ = {name: Column(**one) for name, one in content["selected"].items()}
+    new.selected_ = {name: Column(**column) for name, column in content["selected"].items()}
     for name in _PLAIN:
         setattr(new, f"{name}_", from_config(content[name]))
     new.n_features_in_ = len(new.columns_)

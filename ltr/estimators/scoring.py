@@ -176,9 +176,9 @@ class RankingEstimator(BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        own = [_input_tags(one) for one in self._members()]
-        tags.input_tags.allow_nan = all(one.allow_nan for one in own)
-        tags.input_tags.categorical = all(one.categorical for one in own)
+        own = [_input_tags(ranker) for ranker in self._members()]
+        tags.input_tags.allow_nan = all(taken.allow_nan for taken in own)
+        tags.input_tags.categorical = all(taken.categorical for taken in own)
         tags.target_tags.required = True
         tags.target_tags.positive_only = True
         return tags

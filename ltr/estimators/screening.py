@@ -109,8 +109,8 @@ def choose_settings(
     groups = np.repeat(np.arange(len(some)), some.lengths)
 
     def values(scores: np.ndarray) -> np.ndarray:
-        found = values_of_lists(scores, some.labels, groups, metric=first.metric)
-        return found.astype(np.float64)
+        values = values_of_lists(scores, some.labels, groups, metric=first.metric)
+        return values.astype(np.float64)
 
     def score(trial: Trial) -> np.ndarray:
         return values(trial.model.score(some, device=first.device))
@@ -124,7 +124,7 @@ def choose_settings(
         return first, None
     tried = [try_out(candidate, lists, of_lists) for candidate in candidates]
     measured = [score(trial) for trial in tried]
-    best = int(np.argmax([one.mean() for one in measured]))
+    best = int(np.argmax([values.mean() for values in measured]))
     chosen = tried[best]
     if relative:
         other = try_out(with_relative(chosen.settings), lists, of_lists)

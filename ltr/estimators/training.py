@@ -209,7 +209,7 @@ class Training:
             # Every callback is called. Each gets a copy, because it may change what it gets.
             asked = [call([[*row] for row in self.history]) for call in callbacks]
             stop = not self.active or any(asked) or epoch + 1 == epochs
-            best = [one.value for one in self.best for _ in one.members]
+            best = [group.value for group in self.best for _ in group.members]
             progress.epoch(sum(best) / len(best) if validation else None, last=stop)
             if stop:
                 break
@@ -223,13 +223,13 @@ class Training:
 
         If the transform is trained too, the list has only one epoch, the same for all members.
         """
-        return [one.epoch or self.epochs for one in self.best]
+        return [group.epoch or self.epochs for group in self.best]
 
     def finish(self, lists: ListDataset) -> None:
         """Give each member its best weights, and fit the scales on training lists."""
-        for one in self.best:
-            if one.state:
-                one.parts.load_state_dict(one.state)
+        for group in self.best:
+            if group.state:
+                group.parts.load_state_dict(group.state)
         self.active = list(range(self.scorer.members))
         some = lists if len(lists) <= _SCALE_LISTS else lists.select(range(_SCALE_LISTS))
         scores, lengths = [], []
@@ -237,8 +237,9 @@ class Training:
             for batch in self._batches(some, range(len(some))):
                 scores.append(self._scores(self._moved(batch)).cpu())
                 lengths.append(batch["lengths"])
-                for one in scores[-1]:  # the last step may have made weights that are not finite
-                    check_scores(one, batch, finite=True)
+                # The last step may have made weights that are not finite.
+                for of_member in scores[-1]:
+                    check_scores(of_member, batch, finite=True)
         self.scorer.fit_scales(torch.cat(scores, 1).clone(), torch.cat(lengths))
 
     def _order(self, lists: ListDataset, *, shuffle: bool) -> ListSampler:
@@ -283,7 +284,7 @@ class Training:
         lengths, given = batch["lengths"], (batch["features"], None, batch.get("categories"))
         features = transformed(self.scorer, self.transform, *given, lengths)
         copies = [self.scorer.copies[i] for i in self.active]
-        return torch.stack([score_ragged(one, features, lengths) for one in copies])
+        return torch.stack([score_ragged(member, features, lengths) for member in copies])
 
     def _loss(self, batch: Batch) -> Tensor:
         """Return the sum of the members' losses on the same lists."""
@@ -320,14 +321,14 @@ class Training:
             ):
                 seed_batch(self.seed, "validate", epoch, position)
                 scores, lengths = self._scores(self._moved(batch)).cpu(), batch["lengths"]
-                for one in scores:
-                    check_scores(one, batch)
+                for of_member in scores:
+                    check_scores(of_member, batch)
                 labels, weights = batch["labels"], (lengths > 0).double()
                 if "position" in batch:
-                    found = click_weights(self.loss, batch["position"].to(self.device))
-                    if found is not None:
+                    factors = click_weights(self.loss, batch["position"].to(self.device))
+                    if factors is not None:
                         clicks, items, labels, lengths = one_click_lists(labels, lengths)
-                        scores, weights = scores[:, items], found.cpu()[clicks].double()
+                        scores, weights = scores[:, items], factors.cpu()[clicks].double()
                 labels, repeated = (x.repeat(len(scores)) for x in (labels, lengths))
                 values = self.measure.per_list(
                     scores.flatten(), labels, repeated, largest=largest
@@ -344,11 +345,11 @@ class Training:
         A member stops if `patience` epochs have passed since its best epoch.
         """
         going = []
-        for one in self.best:
-            if one.members[0] in self.active:
-                one.keep(sum(values[i] for i in one.members) / len(one.members), epoch)
-                if epoch - one.epoch < patience:
-                    going += one.members
+        for group in self.best:
+            if group.members[0] in self.active:
+                group.keep(sum(values[i] for i in group.members) / len(group.members), epoch)
+                if epoch - group.epoch < patience:
+                    going += group.members
         self.active = sorted(going)
 
     @contextmanager

@@ -157,5 +157,5 @@ class _Attention(nn.Module):
         parts = (self.query(queries), self.key(items), self.value(items))
         q, k, v = (x.unflatten(-1, (self.heads, -1)).transpose(-2, -3) for x in parts)
         seen = None if mask is None else mask[..., None, None, :]
-        found = scaled_dot_product_attention(q, k, v, attn_mask=seen)
-        return self.last(found.transpose(-2, -3).flatten(-2))
+        attended = scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        return self.last(attended.transpose(-2, -3).flatten(-2))

@@ -197,11 +197,11 @@ class BlendModel:
             lists: the lists, in memory or on disk.
             exact: the features of lists in memory, as they were read; see `Predictor`.
         """
-        found = [np.empty(0)]
+        parts = [np.empty(0)]
         for block in lists.blocks():
             features = block.features if exact is None else exact
-            found.append(self.score_rows(Rows(self.schema, block, features)))
-        return np.concatenate(found)
+            parts.append(self.score_rows(Rows(self.schema, block, features)))
+        return np.concatenate(parts)
 
     def score_codes(self, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
         """Return the scores (documents,) of one list, float64.
@@ -256,9 +256,9 @@ def columns_for(
 
 def in_row_order(scores: np.ndarray, rows: Rows) -> np.ndarray:
     """Return scores (rows,) in the order of the table that `rows` was made from."""
-    found = np.empty_like(scores)
-    found[rows.lists.rows] = scores
-    return found
+    ordered = np.empty_like(scores)
+    ordered[rows.lists.rows] = scores
+    return ordered
 
 
 def _take(X: Any, rows: np.ndarray) -> Any:

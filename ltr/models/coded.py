@@ -29,13 +29,13 @@ class CodedLinear(nn.Linear):
             return super().forward(input)
         numbers, levels = self.weight.split([self.in_features - input.width, input.width], dim=1)
         out = functional.linear(input.numbers, numbers, self.bias)
-        found = level_rows(levels.t().to(out.dtype), input.codes)
+        rows = level_rows(levels.t().to(out.dtype), input.codes)
         if input.values is not None:
-            found = [x * value for x, value in zip(found, input.values.split(1, -1), strict=True)]
-        return sum(found, out)
+            rows = [x * value for x, value in zip(rows, input.values.split(1, -1), strict=True)]
+        return sum(rows, out)
 
 
 def level_rows(rows: Tensor, codes: Tensor) -> list[Tensor]:
     """Return for each category the rows of `rows` (w, k) at its codes: (..., n, k), 0 at code w."""
     padded = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
-    return [functional.embedding(one, padded) for one in codes.unbind(-1)]
+    return [functional.embedding(column, padded) for column in codes.unbind(-1)]

@@ -58,10 +58,10 @@ class MonotoneScorer(FeatureScorer):
         MLPScorer(hidden=hidden, dropout=dropout)  # this checks `hidden` and `dropout`
         if not hidden:
             raise ValueError("hidden must have at least one width, got ()")
-        found = list(directions) if isinstance(directions, Iterable) else []
-        if not all(one in (-1, 0, 1) for one in found) or not any(found):
+        given = list(directions) if isinstance(directions, Iterable) else []
+        if not all(direction in (-1, 0, 1) for direction in given) or not any(given):
             raise ValueError(f"directions must be 1, 0 or -1, and not all 0, got {directions!r}")
-        self.directions = [int(one) for one in found]
+        self.directions = [int(direction) for direction in given]
         self.hidden = tuple(map(int, hidden))
         self.dropout = dropout
         super().__init__()
@@ -103,9 +103,9 @@ class _Monotone(nn.Module):
         ordered = numbers.index_select(-1, self.columns) * self.signs.to(numbers.dtype)
         others = torch.where(self.free[: numbers.shape[-1]], numbers, 0)
         known = others if coded is None else coded._replace(numbers=others)
-        found, k = self.context(known), self.units
+        context, k = self.context(known), self.units
         # These are slices, because onnx cannot convert a split of opset 18 to a lower opset.
-        base, gates, biases = found[..., :1], found[..., 1 : k + 1], found[..., k + 1 :]
+        base, gates, biases = context[..., :1], context[..., 1 : k + 1], context[..., k + 1 :]
         inner = functional.linear(ordered, self.weight.abs()) + biases
         above, below = inner[..., : k // 2], inner[..., k // 2 :]
         bent = torch.cat([above.clamp(min=0), below.clamp(max=0)], dim=-1)

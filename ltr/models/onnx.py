@@ -44,8 +44,8 @@ class OnnxModel:
         """Return the scores of lists, float32 (documents,); see `Predictor`."""
         features = lists.features if exact is None else exact
         bounds = lists.offsets.tolist() if self.looks_at_list else [0, len(features)]
-        found = [np.empty(0, np.float32)]
+        parts = [np.empty(0, np.float32)]
         for start, end in pairwise(bounds):
             codes = None if lists.categories is None else lists.categories[start:end]
-            found.append(self.ranker.score_arrays(features[start:end], codes))
-        return np.concatenate(found)
+            parts.append(self.ranker.score_arrays(features[start:end], codes))
+        return np.concatenate(parts)

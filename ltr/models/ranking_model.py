@@ -117,16 +117,16 @@ class RankingModel(nn.Module):
             raise ValueError("mask must be None if lengths are given: ragged lists have no mask")
         if self.transform is None and categories is not None:
             raise ValueError("categories must be None: there is no transform that takes them")
-        found = features
+        inputs = features
         if self.transform is not None:
             given = mask, categories, lengths
-            found = transformed(self.scorer, self.transform, features, *given)
+            inputs = transformed(self.scorer, self.transform, features, *given)
         # After `half()` or `double()`, the weights have another type than the features.
         if (weight := next(self.scorer.parameters(), None)) is not None:
-            found = found.to(weight.dtype)
+            inputs = inputs.to(weight.dtype)
         if lengths is None:
-            return self.scorer(found, mask)
-        return score_ragged(self.scorer, found, lengths)
+            return self.scorer(inputs, mask)
+        return score_ragged(self.scorer, inputs, lengths)
 
     def score(
         self,
@@ -147,8 +147,8 @@ class RankingModel(nn.Module):
         if device.type != "cpu" or any(x.training for x in self.modules() if x is not self):
             model = copy.deepcopy(self).to(device).eval()  # other threads may use `self`
         with torch.inference_mode():
-            found = [model(**x).float().cpu().numpy() for x in model.batches(lists, device)]
-        return np.concatenate([np.empty(0, np.float32), *found])
+            parts = [model(**x).float().cpu().numpy() for x in model.batches(lists, device)]
+        return np.concatenate([np.empty(0, np.float32), *parts])
 
     def batches(
         self, lists: ListDataset, device: str | torch.device = "cpu"
@@ -300,7 +300,7 @@ class RankingModel(nn.Module):
         model = cls(**made, schema=schema)
         if content["num_features"] is not None:
             model.scorer.build(content["num_features"])
-        parts = {f"{prefix}{name}": one for name, one in model.parts.items() if one is not None}
+        parts = {f"{prefix}{name}": part for name, part in model.parts.items() if part is not None}
         load_weights(folder, weights, parts)
         return model.eval()
 

@@ -76,8 +76,8 @@ def scores_of(ranker: Any, X: Any, qid: Any = None) -> np.ndarray:
     if is_booster(ranker):
         X = of_booster(ranker, X)
     takes_qid = qid is not None and "qid" in inspect.signature(ranker.predict).parameters
-    found = ranker.predict(X, qid=qid) if takes_qid else ranker.predict(X)
-    scores = np.asarray(found, dtype=np.float64)
+    predicted = ranker.predict(X, qid=qid) if takes_qid else ranker.predict(X)
+    scores = np.asarray(predicted, dtype=np.float64)
     if scores.shape != (rows,):
         raise ValueError(
             f"rankers must predict one number for each of the {rows} rows, got shape "
@@ -124,12 +124,14 @@ def ranker_positions(rankers: Sequence[Any], schema: Schema, columns: Sequence[s
         columns: see `tree_positions`.
     """
     known = [*schema.feature_names, *schema.categories]
-    found = []
+    positions = []
     for ranker in rankers:
         own = booster_names(ranker) if is_booster(ranker) else []
         by_name = own and {*own} <= {*known}
-        found.append([known.index(x) for x in own] if by_name else tree_positions(schema, columns))
-    return found
+        positions.append(
+            [known.index(x) for x in own] if by_name else tree_positions(schema, columns)
+        )
+    return positions
 
 
 def tree_table(
@@ -252,7 +254,9 @@ def tree_categories(schema: Schema, positions: Sequence[int]) -> list[str]:
     own = [*schema.categories.values()]
     width = schema.num_features
     kinds = [None if at < width else own[at - width] for at in positions]
-    plain = [one is None or one.kind == "boolean" or not one.levels for one in kinds]
+    plain = [
+        category is None or category.kind == "boolean" or not category.levels for category in kinds
+    ]
     return [f"x{index}" for index, number in enumerate(plain) if not number]
 
 
@@ -276,10 +280,11 @@ def set_names(ranker: Any, schema: Schema, positions: Sequence[int]) -> None:
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
     if isinstance(value, Mapping):
-        return {names.get(name, name): one for name, one in value.items()}
+        return {names.get(name, name): inner for name, inner in value.items()}
     if isinstance(value, list | tuple | set):
         own = [
-            names.get(one, one) if isinstance(one, str) else _renamed(one, names) for one in value
+            names.get(inner, inner) if isinstance(inner, str) else _renamed(inner, names)
+            for inner in value
         ]
         return type(value)(own)
     return value
@@ -310,5 +315,7 @@ def _packages(ranker: Any) -> set[str]:
 
 def library_of(ranker: Any) -> str:
     """Return the library of a ranker of trees: "lightgbm", "xgboost", "catboost" or "sklearn"."""
-    known = [one for one in ("lightgbm", "xgboost", "catboost") if one in _packages(ranker)]
+    known = [
+        library for library in ("lightgbm", "xgboost", "catboost") if library in _packages(ranker)
+    ]
     return known[0] if known else "sklearn"

@@ -137,15 +137,15 @@ def fuser(
     sizes = np.bincount(rows.lists)[rows.lists]
     for own, scores in zip(points, rows.scores, strict=True):
         has = ~np.isnan(scores)
-        found, lists = scores[has], rows.lists[has]
+        ranked, lists = scores[has], rows.lists[has]
         if method == "rrf":
-            own[has] = 1 / (k + rank(found, lists))
+            own[has] = 1 / (k + rank(ranked, lists))
         elif method == "borda":
             count = np.bincount(lists, minlength=len(sizes))[rows.lists]
             own[:] = (sizes - count + 1) / 2
-            own[has] = sizes[has] - rank(found, lists) + 1
+            own[has] = sizes[has] - rank(ranked, lists) + 1
         else:
-            own[has] = normalize_scores(found, lists, normalize)
+            own[has] = normalize_scores(ranked, lists, normalize)
     retrieved = (~np.isnan(rows.scores)).sum(0) if method == "combmnz" else 1
 
     def total(weights: np.ndarray) -> np.ndarray:
@@ -157,26 +157,26 @@ def fuser(
 
 def _copeland(rows: Rankers, weights: np.ndarray) -> np.ndarray:
     total = np.zeros(len(rows.lists))
-    for one in rows_by_list(rows.lists):
+    for members in rows_by_list(rows.lists):
         # A margin is the weight of the votes for the row's document minus that for the column's.
-        margins = np.zeros((len(one), len(one)))
-        for weight, scores in zip(weights, rows.scores[:, one], strict=True):
+        margins = np.zeros((len(members), len(members)))
+        for weight, scores in zip(weights, rows.scores[:, members], strict=True):
             has = ~np.isnan(scores)
-            position = np.full(len(one), len(one) + 1)
+            position = np.full(len(members), len(members) + 1)
             position[has] = rank(scores[has])
             margins += weight * np.sign(position - position[:, None])
         margins[np.abs(margins) <= 1e-12 * weights.sum()] = 0  # this is a tie, up to rounding
         # A document ties with itself, which gives 1/2. The last term adds another 1/2.
-        total[one] = (margins > 0).sum(1) + (margins == 0).sum(1) / 2 + 1 / 2
+        total[members] = (margins > 0).sum(1) + (margins == 0).sum(1) / 2 + 1 / 2
     return total
 
 
 def _checked(weights: Any, count: int) -> np.ndarray:
     if weights is None:
         return np.ones(count)
-    found = as_numbers("weights", weights).astype(np.float64)
-    if found.shape != (count,):
+    values = as_numbers("weights", weights).astype(np.float64)
+    if values.shape != (count,):
         raise ValueError(f"weights must have one number for each of {count} rankers, got {weights}")
-    if not (np.isfinite(found) & (found >= 0)).all() or not found.any():
+    if not (np.isfinite(values) & (values >= 0)).all() or not values.any():
         raise ValueError(f"weights must be finite, >= 0 and not all 0, got {weights}")
-    return found
+    return values

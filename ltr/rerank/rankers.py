@@ -48,9 +48,9 @@ class Rankers:
         array([[ 1.,  2.],
                [ 3., nan]])
         """
-        each = [as_numbers("rankers", one).astype(np.float64) for one in _rows(arrays)]
-        if any(one.ndim != 1 or one.shape != each[0].shape for one in each):
-            shapes = " and ".join(str(one.shape) for one in each)
+        each = [as_numbers("rankers", array).astype(np.float64) for array in _rows(arrays)]
+        if any(array.ndim != 1 or array.shape != each[0].shape for array in each):
+            shapes = " and ".join(str(array.shape) for array in each)
             raise ValueError(f"rankers must have one shape (rows,), got {shapes}")
         scores = np.stack(each)
         for ranker, row in np.argwhere(np.isinf(scores))[:1]:
@@ -73,20 +73,20 @@ class Rankers:
         columns: list[list[float]] = [[] for _ in runs]
         for number, qid in enumerate(qids):
             each = [run.get(qid, {}) for run in runs]
-            if wrong := [one for one in each if not isinstance(one, Mapping)]:
+            if wrong := [run for run in each if not isinstance(run, Mapping)]:
                 raise ValueError(
                     f"rankers must have scores by document by query, got {wrong[0]!r} for {qid!r}"
                 )
-            documents = {name for one in each for name in one}
+            documents = {name for run in each for name in run}
             if wrong := [name for name in (qid, *documents) if not isinstance(name, str)]:
                 raise ValueError(f"rankers must name queries and documents, got {wrong[0]!r}")
             # trec_eval ranks equal scores by descending name.
-            found = sorted(documents, key=raw_bytes, reverse=True)
-            lists += [number] * len(found)
-            names += found
-            for column, one in zip(columns, each, strict=True):
+            known = sorted(documents, key=raw_bytes, reverse=True)
+            lists += [number] * len(known)
+            names += known
+            for column, run in zip(columns, each, strict=True):
                 column += [
-                    _finite(one[name], name, qid) if name in one else np.nan for name in found
+                    _finite(run[name], name, qid) if name in run else np.nan for name in known
                 ]
         scores = np.array(columns, np.float64).reshape(len(runs), len(names))
         return cls(scores, np.array(lists, np.int64), names, qids)
@@ -104,7 +104,7 @@ def are_runs(rankers: Any) -> bool:
     sized = hasattr(rankers, "__len__") and getattr(rankers, "ndim", 1) > 0
     if _is_run(rankers) or not sized or not len(rankers):
         raise ValueError(f"rankers must be a list of at least one ranker, got {rankers!r}")
-    kinds = {_is_run(one) for one in _rows(rankers)}
+    kinds = {_is_run(ranker) for ranker in _rows(rankers)}
     if len(kinds) > 1:
         raise ValueError("rankers must be all runs or all arrays, got both")
     return kinds.pop()
@@ -120,7 +120,7 @@ def read_runs(rankers: Sequence[AnyRun]) -> list[Mapping[str, Mapping[str, float
     Traceback (most recent call last):
     ValueError: rankers must have queries in common, got run 0 with none of the others'
     """
-    runs = [one if isinstance(one, Mapping) else read_run(one) for one in rankers]
+    runs = [ranker if isinstance(ranker, Mapping) else read_run(ranker) for ranker in rankers]
     for number, run in enumerate(runs):
         others = {qid for other in (*runs[:number], *runs[number + 1 :]) for qid in other}
         if len(runs) > 1 and not others & run.keys():
@@ -136,8 +136,8 @@ def _rows(rankers: Any) -> Any:
     return as_array(rankers) if hasattr(rankers, "__array__") else rankers
 
 
-def _is_run(one: Any) -> bool:
-    return isinstance(one, (Mapping, str, PathLike))
+def _is_run(ranker: Any) -> bool:
+    return isinstance(ranker, (Mapping, str, PathLike))
 
 
 def _finite(score: Any, name: str, qid: str) -> float:

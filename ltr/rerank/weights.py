@@ -65,16 +65,18 @@ def fusion_weights(
         if not len(grades):
             raise ValueError("labels must have at least one row, got none")
         check_labels("labels", grades)
-    found = ~np.isnan(rows.scores).all(0)
-    own = rows.lists[found]
-    fused = fuser(Rankers(rows.scores[:, found], list_numbers(own, len(own))), method, normalize, k)
+    scored = ~np.isnan(rows.scores).all(0)
+    own = rows.lists[scored]
+    fused = fuser(
+        Rankers(rows.scores[:, scored], list_numbers(own, len(own))), method, normalize, k
+    )
     lists = list_numbers(rows.lists, len(rows.lists))
 
     def values(weights: np.ndarray) -> np.ndarray:
         scores = fused(weights)
         # A relevant document that no ranker retrieved comes last, and counts in the ideal.
         total = np.full(len(lists), scores.min(initial=0) - 1)
-        total[found] = scores
+        total[scored] = scores
         return values_of_lists(total, grades.astype(np.float64), lists, metric=metric)
 
     return best_weights(len(rows.scores), values)
@@ -94,7 +96,7 @@ def _judged(rankers: Any, qrels: Any) -> tuple[Rankers, np.ndarray]:
     relevant = {qid: _relevant(qrels[qid], qid) for qid in qids}
     judged = [{qid: run[qid] for qid in qids if qid in run} for run in runs]
     rows = Rankers.of_runs([*judged, relevant])
-    pairs = zip((rows.qids[one] for one in rows.lists), rows.names, strict=True)
+    pairs = zip((rows.qids[number] for number in rows.lists), rows.names, strict=True)
     labels = [max(qrels[qid].get(name, 0), 0) for qid, name in pairs]
     return Rankers(rows.scores[:-1], rows.lists, rows.names, rows.qids), np.array(labels)
 
