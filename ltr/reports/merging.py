@@ -6,7 +6,6 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
 
 from ltr.arrays import list_numbers
 from ltr.metrics.comparison import Interval, check_draws, text_table
@@ -257,5 +256,7 @@ def _jackknife(values: np.ndarray, parts: np.ndarray, confidence: float) -> np.n
     logits, of_parts = odds(values), odds(parts)
     blocks = len(parts)
     error = np.sqrt((blocks - 1) / blocks * ((of_parts - of_parts.mean(0)) ** 2).sum(0))
-    half = scipy.stats.t.ppf((1 + confidence) / 2, blocks - 1) * error
+    from scipy.stats import t  # takes a second, which other reports need not wait
+
+    half = t.ppf((1 + confidence) / 2, blocks - 1) * error
     return 1 / (1 + np.exp(-np.stack([logits - half, logits + half])))
