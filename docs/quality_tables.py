@@ -158,7 +158,7 @@ def defaults(found: Result) -> str:
 
 
 def full(found: Result) -> str:
-    """Return the table of the best trees on validation lists, `NeuralRanker()` and `Blend()`.
+    """Return the table of the best trees on the test lists, `NeuralRanker()` and `Blend()`.
 
     NDCG@10 is bold if it is better than the trees' after Holm's correction, italic if worse.
     """

@@ -71,19 +71,18 @@ class RankingMetric(MetricCore, Metric):
     Two metrics share a compute group of torchmetrics' `MetricCollection` only if they have the same
     class and equal arguments, because the name of the state depends on the class and the arguments.
 
-    Args:
-        keep_values: keep the per-list values, for `per_list_values`. Memory then grows with the
-            number of lists.
-        deduplicate: what the same list id in another update means. True: the same list, which
-            counts only once, across all updates and processes, for samplers that repeat lists; this
-            needs `indexes`, and keeps the values and the ids. False: another list. None: another
-            list too, with one warning if one of the last 4,096 ids comes back, because it may be
-            the rest of a list that two batches share. With True, the warning is about an id with
-            different values, of which only the first counts.
-        compute_on_cpu: as in `torchmetrics.Metric`. The same holds for `dist_sync_on_step`,
-            `sync_on_compute` and `compute_with_cache`.
-        process_group: as in `torchmetrics.Metric`.
-        dist_sync_fn: as in `torchmetrics.Metric`.
+    All metrics take these arguments by name:
+
+    - `keep_values`: keep the per-list values, for `per_list_values`. Memory then grows with the
+      number of lists.
+    - `deduplicate`: what the same list id in another update means. True: the same list, which
+      counts only once, across all updates and processes, for samplers that repeat lists; this
+      needs `indexes`, and keeps the values and the ids. False: another list. None: another list
+      too, with one warning if one of the last 4,096 ids comes back, because it may be the rest of a
+      list that two batches share. With True, the warning is about an id with different values, of
+      which only the first counts.
+    - `compute_on_cpu`, `dist_sync_on_step`, `sync_on_compute`, `compute_with_cache`,
+      `process_group` and `dist_sync_fn`: as in `torchmetrics.Metric`.
 
     Raises:
         TypeError: an argument is unknown, or a subclass has not set one as an attribute.
