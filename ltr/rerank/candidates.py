@@ -142,7 +142,7 @@ def lists_from_run(
             chosen[qid] |= {n: x for n, x in qrels[qid].items() if x > 0 and n not in chosen[qid]}
         else:
             lost = sum(x > 0 and name not in chosen[qid] for name, x in qrels[qid].items())
-            dropped["relevant, but not found"] += lost
+            dropped["relevant, but no candidate"] += lost
     if not isinstance(queries, Mapping):
         queries = dict(read_texts(queries, chosen))
     if not isinstance(documents, Mapping):

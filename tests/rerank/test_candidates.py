@@ -25,7 +25,7 @@ def test_candidates_keep_their_order_and_unjudged_ones_are_irrelevant():
     assert row["doc_ids"] == ["a", "b", "c", "d", "e"]
     assert row["labels"] == [0, 2, 0, 0, 0]
     assert row["documents"] == [TEXTS[name] for name in row["doc_ids"]]
-    assert made().dropped == {"relevant, but not found": 1}
+    assert made().dropped == {"relevant, but no candidate": 1}
     assert made().columns() == {k: [row[k]] for k in ("query", "documents", "labels")}
 
 
@@ -36,13 +36,13 @@ def test_candidates_keep_their_order_and_unjudged_ones_are_irrelevant():
         ({"unjudged": "drop"}, "bc", {"not judged": 3}),
         ({"skip": 0.0}, "bcde", {"not judged, and as good as a relevant one": 1}),
         ({"skip": 2.5}, "bce", {"not judged, and as good as a relevant one": 2}),
-        ({"add_relevant": True}, "abcdez", {"relevant, but not found": 0}),
+        ({"add_relevant": True}, "abcdez", {"relevant, but no candidate": 0}),
     ],
 )
 def test_what_is_left_out_is_counted(given, ids, dropped):
     lists = made(**given)
     assert lists.rows[0]["doc_ids"] == [*ids]
-    expected = {"relevant, but not found": 1, **dropped}
+    expected = {"relevant, but no candidate": 1, **dropped}
     assert lists.dropped == {reason: count for reason, count in expected.items() if count}
     assert lists.found == min(given.get("depth", 50), 5)
     for count in lists.dropped.values():
@@ -76,7 +76,7 @@ def test_queries_that_teach_nothing_are_left_out():
         "query without judgements": 1,
         "query without text": 1,
         "query without a relevant document": 1,
-        "relevant, but not found": 2,
+        "relevant, but no candidate": 2,
         "without text": 1,
     }
 
