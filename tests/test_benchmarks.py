@@ -62,6 +62,29 @@ def test_judges(tmp_path):
 
 
 @slow
+def test_several_labels(tmp_path):
+    output = tmp_path / "result.json"
+    result = run("several_labels.py", output, "--sets", "shop", "--seeds", "1")
+    assert shape(result) == shape(committed("several_labels.json"))
+
+
+def test_the_page_shows_what_several_labels_keep_and_cost(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "several_labels.py")
+    result = committed("several_labels.json")
+    page = (ROOT / "docs" / "losses" / "several-labels.md").read_text()
+    assert module.page(result) in page
+    for data in {row["data"] for row in result["rows"]}:
+        rows = {row["form"]: row for row in result["rows"] if row["data"] == data}
+        # a larger weight of a label gives it more, and costs the other
+        alone, one, four = (rows[form] for form in ("A alone", "sum, 1 : 1", "sum, 1 : 4"))
+        assert alone["A"] > one["A"] > four["A"]
+        assert alone["B"] < one["B"] < four["B"]
+        # a floor keeps more of its label than labels that are added up
+        assert rows["floor for A"]["A"] > rows["added up"]["A"]
+
+
+@slow
 def test_ubi(tmp_path):
     result = run("ubi.py", tmp_path / "result.json", "--events", "2000")
     assert shape(result) == shape(committed("ubi.json"))

@@ -36,8 +36,11 @@ class SeveralLabels(nn.Module):
     With "floor", the labels j in `floors` have multipliers m_j instead of fixed weights. After each
     epoch, `update` gets the metric of these labels on validation lists, and changes m_j by `step`
     times the amount by which the metric falls short of its floor, but never below 0 (dual ascent on
-    the Lagrangian of the constrained problem). `NeuralRanker` calls `update` itself, and keeps the
-    best epoch of those that hold all floors.
+    the Lagrangian of the constrained problem). `quality` compares epochs, so that a loop can keep
+    the best of those that hold all floors.
+
+    It is for a loop of one's own and, by `ltr.boosting.objective`, for trees: `NeuralRanker` and
+    `Ranker` read one label.
 
     A label that is NaN is not known: its item is masked in the loss of this label alone. So a list
     without any known value of a label adds nothing to the loss of this label.
