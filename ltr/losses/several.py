@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ltr.losses.base import RankingLoss, check_exclusive
 from ltr.ragged import Lengths, check_lengths, group_by_qid, sum_lists
-from ltr.shapes import check_choice, check_number
+from ltr.shapes import check_choice, check_mask, check_number
 
 How = Literal["sum", "chebyshev", "floor"]
 Scale = Literal["start", "running"]
@@ -163,6 +163,7 @@ class SeveralLabels(nn.Module):
 
         Raises:
             ValueError: as in `RankingLoss`, with the name of the label.
+            TypeError: no loss needs an argument of `extra`.
         """
         given = {"mask": mask, "weights": weights, "lengths": lengths, "qid": qid, **extra}
         values = torch.stack([*self.each(scores, labels, **given).values()])
@@ -191,13 +192,19 @@ class SeveralLabels(nn.Module):
 
         The arguments are those of `forward`.
         """
-        if labels is None or labels.shape != (*scores.shape, len(self.names)):
-            shape = None if labels is None else tuple(labels.shape)
+        unknown = [name for name in extra if name not in self.side_inputs]
+        if unknown:
+            raise TypeError(f"{type(self).__name__} got an unexpected argument {unknown[0]!r}")
+        is_tensor = isinstance(labels, Tensor)
+        if not is_tensor or labels.shape != (*scores.shape, len(self.names)):
+            shape = tuple(labels.shape) if is_tensor else repr(labels)
             raise ValueError(
                 f"labels must have the shape {(*scores.shape, len(self.names))}, that of the "
                 f"scores and an axis for {', '.join(self.names)}, got {shape}"
             )
         check_exclusive(mask, lengths, qid, False, None)
+        if mask is not None:
+            check_mask(mask, scores.shape)
         rows = {"scores": scores, "labels": labels, "weights": weights, **extra}
         rows = {name: x for name, x in rows.items() if x is not None}
         if qid is not None:
@@ -355,7 +362,7 @@ def of_known(
         return loss(mask=mask, lengths=lengths, **rows)
     known = ~labels.isnan()
     if lengths is None:
-        rows = {**rows, "labels": labels.nan_to_num(0.0)}
+        rows = {**rows, "labels": torch.where(known, labels, 0.0)}
         return loss(mask=known if mask is None else mask & known, **rows)
     if not bool(known.all()):
         lengths = check_lengths(rows["scores"], lengths)

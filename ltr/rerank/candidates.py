@@ -124,6 +124,10 @@ def lists_from_run(
     margin = None if skip is None else check_number("skip", skip, minimum=0.0)
     check_flag("add_relevant", add_relevant)
     check_at_least("seed", seed, 0)
+    given = {"run": run, "qrels": qrels, "queries": queries, "documents": documents}
+    for name, value in given.items():
+        if not isinstance(value, Mapping | str | PathLike):
+            raise ValueError(f"{name} must be a dict or the name of a file, got {value!r}")
     run = run if isinstance(run, Mapping) else read_run(run)
     qrels = qrels if isinstance(qrels, Mapping) else read_qrels(qrels)
     if not any(qid in qrels for qid in run):
@@ -160,6 +164,10 @@ def lists_from_run(
             dropped["query without a relevant document"] += 1
             continue
         kept = _sampled(kept, negatives, f"{seed} {qid}", dropped)
+        texts = [(qid, queries[qid]), *((name, documents[name]) for name in kept)]
+        for name, text in texts:
+            if not isinstance(text, str):
+                raise ValueError(f"queries and documents must be text, got {text!r} for {name!r}")
         rows.append(
             {
                 "qid": qid,

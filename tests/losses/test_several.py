@@ -213,9 +213,19 @@ def test_bad_arguments(losses, named, message):
 def test_bad_labels_name_the_label():
     scores, labels = lists(2, 3, missing=0.0)
     loss = SeveralLabels(PAIRS)
-    for wrong in (labels[..., 0], labels[..., :1], None):
+    for wrong in (labels[..., 0], labels[..., :1], None, [[1]]):
         with pytest.raises(ValueError, match=r"labels must have the shape \(2, 3, 2\)"):
             loss(scores, wrong)
+    with pytest.raises(ValueError, match="mask must"):
+        loss(scores, labels, torch.ones(2, dtype=torch.bool))
+    with pytest.raises(TypeError, match="unexpected argument 'position'"):
+        loss(scores, labels, position=scores)
+    for value in (float("inf"), -float("inf")):
+        labels[0, 0, 1] = value
+        for flat in (scores, labels), (scores.flatten(), labels.flatten(0, 1)):
+            lengths = [3, 3] if flat[0].dim() == 1 else None
+            with pytest.raises(ValueError, match="label 'purchase': labels must be finite"):
+                loss(*flat, lengths=lengths)
     labels[0, 0, 1] = -1
     with pytest.raises(ValueError, match="label 'purchase': labels must be >= 0, got -1"):
         loss(scores, labels)

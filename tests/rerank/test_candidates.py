@@ -122,6 +122,13 @@ def test_bad_arguments(given, message):
 
 
 def test_bad_runs():
+    for at, name in enumerate(("run", "qrels", "queries", "documents")):
+        given = [RUN, QRELS, QUERIES, TEXTS]
+        given[at] = 3
+        with pytest.raises(ValueError, match=f"{name} must be a dict or the name of a file, got 3"):
+            lists_from_run(*given)
+    with pytest.raises(ValueError, match="queries and documents must be text, got 3 for 'a'"):
+        lists_from_run(RUN, QRELS, QUERIES, {**TEXTS, "a": 3})
     with pytest.raises(ValueError, match="qrels must judge a query of the run, got none"):
         lists_from_run(RUN, {"p": {"a": 1}}, QUERIES, TEXTS)
     with pytest.raises(ValueError, match=r"run must give a list .* got 1 query without text"):
