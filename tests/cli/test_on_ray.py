@@ -1,4 +1,4 @@
-"""The commands on Ray clusters of two CPUs, in one node or two, against those in one process."""
+"""The commands on a Ray cluster of one node with two CPUs, against those in one process."""
 
 import signal
 import tempfile
@@ -192,32 +192,3 @@ def test_ray_is_not_installed(ltr, monkeypatch):
     answer = ltr("fit", "--config", "tiny.yaml", "--ray-workers", 2)
     assert answer.code == 2
     assert answer.err == "ltr fit: Ray is not installed: pip install 'ltr-torch[ray]'\n"
-
-
-WITNESS = """
-from pathlib import Path
-
-import ray
-from lightning.pytorch import Callback
-
-
-class Witness(Callback):
-    def on_fit_start(self, trainer, pl_module):
-        node = ray.get_runtime_context().get_node_id()
-        Path("nodes", node).mkdir(parents=True, exist_ok=True)
-"""
-
-
-@pytest.mark.slow  # a cluster of two nodes, which this test alone uses
-@pytest.mark.filterwarnings("ignore")
-def test_two_nodes(ltr, options):
-    """One CPU a node: each of the two workers has a node of its own."""
-    Path("witness.py").write_text(WITNESS)
-    with running(2):
-        fit_both(ltr, options, "--trainer.callbacks", "witness.Witness")
-        assert len([*Path("nodes").iterdir()]) == 2
-        predict = ["predict", "runs/one", "letor/test.txt"]
-        assert ltr(*predict, "--output", "p.csv").code == 0
-        answer = ltr(*predict, "--output", "ray.csv", "--ray-workers", 2)
-        assert answer.code == 0, answer.err
-        assert Path("ray.csv").read_text() == Path("p.csv").read_text()
