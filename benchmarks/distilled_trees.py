@@ -18,7 +18,7 @@ sampled rows and columns, in the sum. "blend" is the sum of LightGBM and the tea
 
 benchmarks/results/distilled_trees.json has NDCG@10 of the test lists, the leaves of all trees, the
 weight in the sum, and the difference from LightGBM paired by list, with its 95 % interval. A set
-that is there is not run again.
+in the file is not run again.
 """
 
 import argparse

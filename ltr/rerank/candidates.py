@@ -18,7 +18,7 @@ from ltr.shapes import check_at_least, check_choice, check_flag, check_number, c
 Unjudged = Literal["irrelevant", "drop"]
 
 _IDS = ("_id", "id", "qid", "doc_id", "docid", "docno")
-"""The keys of a text's name in a line of JSON; the first that is there counts."""
+"""The keys of a text's name in a line of JSON; the first key in the line counts."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How long a training goes on without a better value, for both training loops."""
+"""The number of epochs without a better value after which both training loops stop."""
 
 import math
 
