@@ -1,12 +1,11 @@
 """The descending stable sort that forward and backward passes share."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ltr.kernels.autodiff import Maybe, Rule, batch_first, differentiable
+from ltr.kernels.autodiff import batch_first
 from ltr.shapes import HALF
 
 FEW_SCORES = 1024
@@ -55,45 +54,15 @@ def in_list_order(values: Tensor, order: Tensor) -> Tensor:
     return torch.empty_like(values).scatter(-1, order, values)
 
 
-def falling_constants(values: Tensor) -> Tensor:
-    """Return `falling_values` as constants, without a gradient.
-
-    >>> falling_constants(torch.tensor([0.5, 2.0, 1.0]))
-    tensor([2.0000, 1.0000, 0.5000])
-    """
-    return torch.ops.ltr.falling_values.default(values.detach())
-
-
 def falling_values(values: Tensor) -> Tensor:
-    """Return each list's values in descending order: (..., n) -> (..., n). NaN comes first or last.
+    """Return each list's values in descending order: (..., n) -> (..., n). NaN comes first.
 
-    Cost: one sort, faster than that of `descending_order`.
+    Cost: one sort.
 
     >>> falling_values(torch.tensor([0.5, 2.0, 1.0]))
     tensor([2.0000, 1.0000, 0.5000])
     """
-    return differentiable(_FallingValues(), values)[0]
-
-
-class _FallingValues(Rule):
-    # NumPy sorts values in a fraction of the time of a sort that returns the order. Only the
-    # gradient needs the order.
-
-    def values(self, values: Tensor) -> tuple[Tensor, ...]:
-        return (torch.ops.ltr.falling_values(values),)
-
-    def gradients(
-        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
-    ) -> tuple[Maybe, ...]:
-        g, order = given[0], descending_order(saved[0])
-        assert g is not None
-        return (in_list_order(g, order),)
-
-
-def on_cpu(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return `descending_order` on the CPU: by torch for few unmasked scores, else by numpy."""
-    few = mask is None and scores.numel() <= FEW_SCORES
-    return (by_torch if few else by_numpy)(scores, mask)
+    return values.gather(-1, descending_order(values))
 
 
 def by_torch(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -106,13 +75,17 @@ def by_torch(scores: Tensor, mask: Tensor | None) -> Tensor:
     return torch.argsort(keys, dim=-1, descending=True, stable=True)
 
 
-def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return `descending_order`: numpy sorts integers made of an item's float32 bits and index."""
+def on_cpu(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return `descending_order`: numpy sorts integers made of an item's float32 bits and index.
+
+    Torch sorts other dtypes, and few scores without a mask.
+    """
     import numpy as np
 
     if scores.dtype in HALF:
         scores = scores.float()
-    if scores.dtype != torch.float32 or not scores.numel() or scores.shape[-1] >= 2**31:
+    few = scores.numel() <= (FEW_SCORES if mask is None else 0)
+    if few or scores.dtype != torch.float32 or scores.shape[-1] >= 2**31:
         return by_torch(scores, mask)
     # The keys ascend as the scores descend. -0.0 counts as 0.0.
     points = np.subtract(0.0, scores.numpy(), dtype=np.float32, order="C")
@@ -138,8 +111,6 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 torch.library.define("ltr::descending_order", "(Tensor scores, Tensor? mask) -> Tensor")
 torch.library.impl("ltr::descending_order", "CompositeExplicitAutograd", by_torch)
-
-
 torch.library.impl("ltr::descending_order", "CPU", on_cpu)
 
 
@@ -155,27 +126,3 @@ def _vmap(info: Any, in_dims: Any, scores: Tensor, mask: Tensor | None) -> tuple
 
 
 torch.library.register_vmap("ltr::descending_order", _vmap)
-
-
-torch.library.define("ltr::falling_values", "(Tensor values) -> Tensor")
-
-
-def _falling_values(values: Tensor) -> Tensor:
-    return values.sort(dim=-1, descending=True).values
-
-
-torch.library.impl("ltr::falling_values", "CompositeExplicitAutograd", _falling_values)
-
-
-@torch.library.impl("ltr::falling_values", "CPU")
-def _falling_values_on_cpu(values: Tensor) -> Tensor:
-    if values.dtype not in (torch.float32, torch.float64):
-        return _falling_values(values)
-    ascending = -values.numpy()
-    ascending.sort(axis=-1)
-    return torch.from_numpy(ascending).neg_()
-
-
-@torch.library.register_fake("ltr::falling_values")
-def _(values: Tensor) -> Tensor:
-    return torch.empty_like(values, memory_format=torch.contiguous_format)

@@ -16,7 +16,7 @@ from ltr.gains import (
     item_gains,
     ndcg_gains,
 )
-from ltr.kernels.sorting import falling_constants
+from ltr.kernels.sorting import falling_values
 from ltr.metrics.core import CutoffCore, ListArguments, measured_by, with_arguments
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, placed_sum
@@ -85,7 +85,7 @@ class NDCGCore(DCGCore):
         """Return the value of each list."""
         # These have a factor for each list, which cancels, so that large labels do not overflow.
         gains = ndcg_gains(lists.labels, lists.mask, lists.weights, self.gain)
-        best = falling_constants(gains)[..., : self.top_k]
+        best = falling_values(gains)[..., : self.top_k]
         discounts = discount_function(self.discount)(positions(best))
         ideal = (best * discounts).sum(-1)
         lists = self.checked(gains, ideal, lists)
