@@ -278,6 +278,15 @@ def count(x: Tensor, mask: Tensor | None) -> Tensor:
     return mask.sum(-1, keepdim=True).to(x.dtype)
 
 
+def with_masked(ranks: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the ranks (..., n) with m + 1 for the masked items of a list with m real items.
+
+    >>> with_masked(torch.tensor([1.0, 9.0, 2.0]), torch.tensor([True, False, True]))
+    tensor([1., 3., 2.])
+    """
+    return ranks if mask is None else ranks.where(mask, count(ranks, mask) + 1)
+
+
 def positions(x: Tensor, n: int | None = None) -> Tensor:
     """Return 1, 2, ..., n on the device and in the dtype of `x`.
 

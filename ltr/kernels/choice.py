@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ltr.kernels import chosen
@@ -108,7 +109,7 @@ def prefers_dense(kind: str, shape: Sequence[int]) -> bool:
     >>> prefers_dense("logistic", (4096, 10)), prefers_dense("logistic", (9999,))
     (True, False)
     """
-    form = chosen.form
+    form = chosen.form if torch.compiler.is_compiling() else FORM.get()
     if form is not None:
         return form == "dense"
     n = shape[-1]

@@ -15,9 +15,12 @@ from ltr.kernels.table import (
 )
 
 Distribution = Literal["laplace", "logistic", "normal"]
+Count = Distribution | Literal["softplus"]
+"""How a pair of items counts: by the distribution function of noise, or by softplus / log 2."""
+
 DISTRIBUTIONS: tuple[Distribution, ...] = ("laplace", "logistic", "normal")
-LEVELS: tuple[Level, ...] = ("float32", "float64")
 DISCOUNTS: tuple[DiscountName, ...] = ("log2", "inverse log2")
+LEVELS: dict[torch.dtype, Level] = {torch.float32: "float32", torch.float64: "float64"}
 
 
 def _profile(name: Literal["laplace", "logistic", "softplus", "gaussian", "normal"], level: Level):
@@ -43,30 +46,36 @@ def _softplus(level: Level) -> Kernel:
 
 # These are constants of the module, because `torch.compile` cannot trace a cached function.
 _LAPLACE = _even(*_profile("laplace", "float64"))
-_GAUSSIAN = {level: _even(*_profile("gaussian", level)) for level in LEVELS}
-_SURVIVALS = {
-    distribution: {level: _survival(distribution, level) for level in LEVELS}
-    for distribution in DISTRIBUTIONS
-}
+_GAUSSIAN = {dtype: _even(*_profile("gaussian", level)) for dtype, level in LEVELS.items()}
 _SIGN = Kernel(
     Nodes(1 + 0j, 1 + 0j, 1),
     Profile((0.0,), constant=-1.0, tie=1.0),
     Profile((0.0,), constant=1.0, tie=-1.0),
 ).ready()
 
-_SOFTPLUS = {level: _softplus(level) for level in LEVELS}
-_POWERS: dict[DiscountName, dict[Level, tuple[Powers, ...]]] = {
-    name: {level: discount_powers(name, level) for level in LEVELS} for name in DISCOUNTS
+COUNT_KERNELS: dict[Count, dict[torch.dtype, Kernel]] = {
+    **{
+        distribution: {dtype: _survival(distribution, level) for dtype, level in LEVELS.items()}
+        for distribution in DISTRIBUTIONS
+    },
+    "softplus": {dtype: _softplus(level) for dtype, level in LEVELS.items()},
 }
+"""For each kind and dtype, how much item j counts as above item i, as a kernel of x = s_i - s_j.
 
+For "laplace", "logistic" and "normal" the kernel is the survival function 1 - F(x) = F(-x) of this
+distribution: if noise of this distribution is added to x, it is the probability that item j ends up
+above item i. For x > 0 it is psi(x) = 1 / (1 + exp(x)) (logistic), exp(-x) / 2 (laplace) or Phi(-x)
+(normal), and for x < 0 it is 1 - psi(-x). It is 1/2 for tied items and for an item with itself.
 
-def level_of(dtype: torch.dtype) -> Level:
-    """Return the accuracy level of the table for a dtype.
+For "softplus" the kernel is log(1 + exp(-x)), the cost of a pair whose first item should be above.
+For items above (x < 0), it is the sum of |x| and a decaying part; for items below, it is only the
+decaying part. No part is negative, so nothing cancels in a sum, and even the small loss of a list
+in the correct order is accurate.
+"""
 
-    >>> level_of(torch.float64)
-    'float64'
-    """
-    return "float64" if dtype == torch.float64 else "float32"
+_POWERS: dict[DiscountName, dict[Level, tuple[Powers, ...]]] = {
+    name: {level: discount_powers(name, level) for level in LEVELS.values()} for name in DISCOUNTS
+}
 
 
 def laplace() -> Kernel:
@@ -86,38 +95,7 @@ def gaussian(dtype: torch.dtype = torch.float64) -> Kernel:
     >>> round(gaussian().below.at_zero, 12)
     1.0
     """
-    return _GAUSSIAN[level_of(dtype)]
-
-
-def survival(distribution: Distribution, dtype: torch.dtype = torch.float64) -> Kernel:
-    """Return the survival function 1 - F(x) = F(-x) of a symmetric distribution as a kernel.
-
-    If noise of this distribution is added to x = s_i - s_j, the kernel is the probability that item
-    j ends up above item i. For x > 0 it is psi(x) = 1 / (1 + exp(x)) (logistic), exp(-x) / 2
-    (laplace) or Phi(-x) (normal), and for x < 0 it is 1 - psi(-x). It is 1/2 for tied items and for
-    an item with itself.
-
-    >>> k = survival("logistic")
-    >>> k.above.constant, k.below.constant, k.own
-    (1.0, 0.0, 0.5)
-    """
-    if distribution not in _SURVIVALS:
-        raise ValueError(f"distribution must be one of {DISTRIBUTIONS}, got {distribution!r}")
-    return _SURVIVALS[distribution][level_of(dtype)]
-
-
-def softplus(dtype: torch.dtype = torch.float64) -> Kernel:
-    """Return the kernel log(1 + exp(-x)), the cost of a pair whose first item should be above.
-
-    For items above (x < 0), the kernel is the sum of |x| and a decaying part; for items below, it
-    is only the decaying part. No part is negative, so nothing cancels in a sum, and even the
-    small loss of a list in the correct order is accurate.
-
-    >>> k = softplus()
-    >>> k.above.linear, k.below.linear, round(k.own, 4)
-    (1.0, 0.0, 0.6931)
-    """
-    return _SOFTPLUS[level_of(dtype)]
+    return _GAUSSIAN[dtype]
 
 
 def sign() -> Kernel:
@@ -139,7 +117,7 @@ def powers_of(name: DiscountName, n: int, dtype: torch.dtype) -> Powers:
     >>> len(powers_of("log2", 100, torch.float32).z)
     8
     """
-    choices = _POWERS[name][level_of(dtype)]
+    choices = _POWERS[name][LEVELS[dtype]]
     for powers in choices:
         if n <= powers.n:
             return powers

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.choice import is_compiled
-from ltr.kernels.named import softplus
+from ltr.kernels.named import COUNT_KERNELS
 from ltr.kernels.sorting import descending_order
 
 MOST_GRADES = 32
@@ -170,7 +170,7 @@ def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:
 @cache
 def _fit(dtype: torch.dtype) -> Any:
     # Return the weights of softplus and its derivative, padded with 0 to a multiple of four nodes.
-    profile = softplus(dtype).below
+    profile = COUNT_KERNELS["softplus"][dtype].below
     fit = np.zeros((2, -(-len(profile.weights) // 4) * 4))
     fit[:, : len(profile.weights)] = np.real([profile.weights, profile.slopes[0]])
     return fit

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from ltr.gains import CUT_WIDTH, truncated
 from ltr.kernels.sorting import descending_order
-from ltr.operators.order import expected_ranks, nan_unless_finite, with_masked
+from ltr.operators.order import expected_ranks, nan_unless_finite
 from ltr.operators.permutation import HardPermutation, SoftPermutation
 from ltr.shapes import (
     check_temperature,
     masked_fill,
     real_scores,
     refuse_weights,
+    with_masked,
 )
 
 

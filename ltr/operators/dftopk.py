@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
-from ltr.kernels.named import survival
+from ltr.kernels.named import COUNT_KERNELS
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.base import TemperatureRank
@@ -68,7 +68,7 @@ class DFTopK(TemperatureRank):
         if not thresholds.shape[-1] or prefers_dense("logistic", scores.shape):
             missed = by_lists(self._missed, scores.shape[-1], scores, (thresholds, 1), (real, 1))
         else:
-            above = survival("logistic", scores.dtype)
+            above = COUNT_KERNELS["logistic"][scores.dtype]
             given = [(0, above)], self.temperature, mask, real
             (missed,) = kernel_sums_at(scores, thresholds, [torch.ones_like(thresholds)], *given)
         return 1 + missed

@@ -2,17 +2,13 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ltr.kernels.named import Distribution
+from ltr.kernels.named import Count, Distribution
 from ltr.shapes import full_precision
-
-Count = Distribution | Literal["softplus"]
-"""How a pair of items counts: by the distribution function of noise, or by softplus / log 2."""
 
 
 def laplace_cdf(x: Tensor) -> Tensor:

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from ltr.kernels.kernel import Kernel, Profile
 from ltr.kernels.lists import SortedLists, in_order
-from ltr.kernels.named import laplace, survival
+from ltr.kernels.named import COUNT_KERNELS, laplace
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.base import RankOperator, SortOperator
 from ltr.operators.distributions import laplace_cdf
-from ltr.operators.order import descending, hard_membership, nan_in_list, with_masked
+from ltr.operators.order import descending, hard_membership, nan_in_list
 from ltr.operators.pairwise import KernelRank, counts_of
 from ltr.operators.permutation import DensePermutation, SoftPermutation
 from ltr.shapes import (
@@ -25,6 +25,7 @@ from ltr.shapes import (
     masked_fill,
     positions,
     real_scores,
+    with_masked,
 )
 
 ABOVE = Kernel(laplace().nodes, laplace().above, Profile((0,))).ready()
@@ -351,7 +352,7 @@ class LapSum(KernelRank, SortOperator):
         # correct, as in `_with_derivatives`. The item nearest to a threshold is at most log n
         # temperatures away from it, so the density does not underflow.
         ones = torch.ones_like(scores)
-        above, density = survival("laplace"), laplace()
+        above, density = COUNT_KERNELS["laplace"][torch.float64], laplace()
         for _ in range(2):
             outputs = [(0, above), (0, density)]
             counts, twice = kernel_sums_at(b, scores, [ones], outputs, self.temperature, mask=mask)

@@ -1,10 +1,10 @@
-"""What operators share: scores in order, hard ranks, weights of items, masked items and NaN."""
+"""What operators share: scores in order, hard ranks, weights of items, and NaN."""
 
 import torch
 from torch import Tensor
 
 from ltr.kernels.sorting import descending_order, in_list_order
-from ltr.shapes import count, masked_fill, positions, real_scores
+from ltr.shapes import count, masked_fill, positions, real_scores, with_masked
 
 LEAST_WEIGHT = 1e-30
 """Added to every weight, so that an item of weight 0 has a rank but changes no other rank."""
@@ -94,11 +94,6 @@ def nan_in_list(x: Tensor, scores: Tensor) -> Tensor:
             [nan]])
     """
     return torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, x)
-
-
-def with_masked(ranks: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the ranks with m + 1 for masked items."""
-    return ranks if mask is None else ranks.where(mask, count(ranks, mask) + 1)
 
 
 def descending(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.lists import SortedLists, in_order
-from ltr.kernels.named import Distribution, softplus, survival
+from ltr.kernels.named import COUNT_KERNELS, Count, Distribution
 from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.kernels.sums import kernel_sums
 from ltr.operators.base import RankOperator, TemperatureRank
-from ltr.operators.distributions import Count, counts_above
+from ltr.operators.distributions import counts_above
 from ltr.operators.order import descending, item_weights
 from ltr.operators.tiles import by_lists
 from ltr.shapes import check_soft_temperature, count
@@ -63,7 +63,6 @@ def counts_of(
             return counts_above(scores, kind, scales.unsqueeze(-2), column)
 
         return by_lists(dense, scores.size(-1), scores, (column, 1))
-    kernel = softplus(scores.dtype) if kind == "softplus" else survival(kind, scores.dtype)
     order = descending_order(scores, mask)
     lists, is_long = SortedLists(order, count(order, mask)), scores.shape[-1] >= LONG_LIST
     if is_long:
@@ -71,6 +70,7 @@ def counts_of(
         lists = in_order(scores, mask)
         column = None if column is None else column.gather(-1, order)
     column = scores.new_ones(()).expand(scores.shape) if column is None else column
+    kernel = COUNT_KERNELS[kind][scores.dtype]
     (counts,) = kernel_sums(scores, [column], [(0, kernel)], lists, temperature)
     if kind == "softplus":
         counts = counts / math.log(2)

@@ -13,8 +13,8 @@ from torch import Tensor
 # numbers into leaves.
 from torch.utils._pytree import register_pytree_node
 
-from ltr.operators.order import inverse, nan_in_list, with_masked
-from ltr.shapes import check_whole, count, full_precision, masked_fill, positions
+from ltr.operators.order import inverse, nan_in_list
+from ltr.shapes import check_whole, count, full_precision, masked_fill, positions, with_masked
 
 
 class _Fields(NamedTuple):

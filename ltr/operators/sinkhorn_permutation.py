@@ -8,9 +8,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ltr.operators.order import with_masked
 from ltr.operators.permutation import DensePermutation, check_axis
-from ltr.shapes import check_whole
+from ltr.shapes import check_whole, with_masked
 
 
 @dataclass(eq=False, repr=False)

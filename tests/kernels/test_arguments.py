@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ltr.kernels.lists import sort_lists
-from ltr.kernels.named import gaussian, laplace, survival
+from ltr.kernels.named import gaussian, laplace
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.two_sets import kernel_sums_at
@@ -46,7 +46,6 @@ def test_kernel_sums(arguments, words):
         (lambda: check_lengths([0.1], torch.tensor([1])), "scores.*list"),
         (lambda: kernel_sums_at(ONES[:1], SCORES, [ONES], [OUTPUT]), r"queries must"),
         (lambda: kernel_sums_at(ONES.double(), SCORES, [ONES], [OUTPUT]), "queries must"),
-        (lambda: survival("cauchy"), "distribution.*'cauchy'"),
     ],
 )
 def test_the_others(call, words):

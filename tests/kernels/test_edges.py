@@ -26,7 +26,7 @@ from ltr.kernels.choice import use as use_form
 from ltr.kernels.cpu import CPU, jit
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import sort_lists
-from ltr.kernels.named import gaussian, laplace, survival
+from ltr.kernels.named import COUNT_KERNELS, gaussian, laplace
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
@@ -565,7 +565,12 @@ def test_a_million_items_against_long_doubles(tau):
 
 
 @pytest.mark.parametrize(
-    "kernel", [laplace(), gaussian(), survival("logistic"), survival("normal")]
+    "kernel",
+    [
+        laplace(),
+        gaussian(),
+        *(COUNT_KERNELS[kind][torch.float64] for kind in ("logistic", "normal")),
+    ],
 )
 def test_float32_gradients_of_columns(kernel: Kernel):
     # the transposed sum, at length: relative to the sum of absolute values

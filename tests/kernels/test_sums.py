@@ -17,7 +17,7 @@ from ltr.kernels.choice import computed_by
 from ltr.kernels.cpu import CPU
 from ltr.kernels.kernel import Kernel, Profile
 from ltr.kernels.lists import SortedLists, in_order, sort_lists
-from ltr.kernels.named import gaussian, laplace, survival
+from ltr.kernels.named import COUNT_KERNELS, gaussian, laplace
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.table import Nodes
@@ -49,9 +49,9 @@ KERNELS = {
     "laplace": laplace(),
     "laplace slope": laplace().derivative,
     "gaussian": gaussian(),
-    "logistic": survival("logistic"),
-    "normal": survival("normal"),
-    "laplace chance": survival("laplace"),
+    "logistic": COUNT_KERNELS["logistic"][torch.float64],
+    "normal": COUNT_KERNELS["normal"][torch.float64],
+    "laplace chance": COUNT_KERNELS["laplace"][torch.float64],
     "real": any_kernel(0, False),
     "complex": any_kernel(1, True),
 }
@@ -294,7 +294,7 @@ def test_float32_at_length():
     for law in ("laplace", "logistic", "normal"):
         ranks = []
         for s in (scores, scores.double()):
-            kernel = survival(law, "float64" if s.dtype == torch.float64 else "float32")
+            kernel = COUNT_KERNELS[law][s.dtype]
             ranks.append(kernel_sums(s, [ones.to(s.dtype)], [(0, kernel)], sort_lists(s), 0.1)[0])
         assert (ranks[0] - ranks[1]).abs().max() <= 6e-8 * n
     for s in (scores, scores.double()):

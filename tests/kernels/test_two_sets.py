@@ -5,13 +5,13 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 
-from ltr.kernels.named import gaussian, laplace, survival
+from ltr.kernels.named import COUNT_KERNELS, gaussian, laplace
 from ltr.kernels.two_sets import kernel_sums_at
 
 KERNELS = {
     "laplace": (laplace(), lambda x: torch.exp(-x.abs())),
     "gaussian": (gaussian(), lambda x: torch.exp(-x.square())),
-    "logistic": (survival("logistic"), lambda x: torch.sigmoid(-x)),
+    "logistic": (COUNT_KERNELS["logistic"][torch.float64], lambda x: torch.sigmoid(-x)),
 }
 kernels = pytest.mark.parametrize(("kernel", "k"), KERNELS.values(), ids=KERNELS)
 

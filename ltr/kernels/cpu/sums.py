@@ -70,7 +70,7 @@ def kernel_sums(
         run_parallel(ends, (data, plan, lanes, states), len(lanes), work, LANES)
         chain(x, item, chunks, states, scale, tuple(nodes))
     run_parallel(sums, (data, plan, out, lanes, states), len(lanes), work, LANES)
-    return [torch.from_numpy(y.reshape(scores.shape)) for y in out]
+    return list(map(torch.from_numpy, out.reshape(outputs, *scores.shape)))
 
 
 @lru_cache(64)
