@@ -8,7 +8,7 @@ the turns, in one thread and in all. The C library keeps freed memory; else it g
 and asks for them again by luck, which can take longer than the sums. `compiled` runs with numba,
 `plain` is PyTorch alone, `naive` builds n x n matrices. `ratio` is CPU time over that of
 `torch.sort` at the point. Then follow the peak memory of one call in a fresh process, float32
-against float64, SoftRank's O(n^3) recursion, and the goals with the measured numbers.
+against float64, and the goals with the measured numbers.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from measure import KEPT, RESULTS, environment, write
-from operators_accuracy import against_recursion, errors
+from operators_accuracy import errors
 from operators_contestants import NEURALSORT, SEED, TEMPERATURE, contestants, peers, scores_of
 from operators_goals import goals
 from operators_memory import measured
@@ -58,7 +58,6 @@ MEMORY = [
     ("SigmoidRank, plain", 1, 1_000_000),
     ("GaussianRank, plain", 1, 1_000_000),
     ("torchsort.soft_rank, l2, peer", 1, 1_000_000),
-    ("SoftRank, discounts", 1, 2000),
     ("NeuralSort", 20, 4000),
     ("SoftSort, power 2", 20, 4000),
     ("SigmoidRank", 20, 4000),
@@ -71,11 +70,9 @@ ACCURACY = [
     ("SoftSort, power 1, plain", 1_000_000),
     ("LaplaceRank, plain", 1_000_000),
     ("SigmoidRank, plain", 1_000_000),
-    ("SoftRank, discounts", 2000),
     ("NeuralSort", 10_000),
     ("SoftSort, power 1.5", 10_000),
 ]
-RECURSION = 1000
 
 
 def points(
@@ -142,10 +139,10 @@ def main() -> None:
         return
     start = time.perf_counter()
     batches, full, shorter = BATCHES, FULL, SHORTER
-    memory, accuracy, recursion = MEMORY, ACCURACY, RECURSION
+    memory, accuracy = MEMORY, ACCURACY
     if arguments.quick:
         batches, full, shorter = {1: [20, 40], 2: [30]}, Effort(1, 0.01), Effort(1, 0.01)
-        memory, recursion = [("SigmoidRank", 1, 50_000)], 20
+        memory = [("SigmoidRank", 1, 50_000)]
         accuracy = [(name, 50) for name, _ in ACCURACY]
     known = {contestant.key: contestant for contestant in contestants()}
     result: dict[str, Any] = {
@@ -175,8 +172,6 @@ def main() -> None:
             continue
         result["accuracy"].append(errors(known[key], n))
         print(f"float32 against float64, {result['accuracy'][-1]}")
-    result["recursion"] = against_recursion(recursion)
-    print(f"SoftRank by recursion, {result['recursion']}")
     result["memory"] = []
     for key, lists, n in memory:
         if key in known:

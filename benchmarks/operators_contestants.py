@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr.gains import log2_discount
 from ltr.kernels.choice import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.sorting import descending_order
@@ -18,7 +17,6 @@ from ltr.operators import (
     LaplaceRank,
     NeuralSort,
     SigmoidRank,
-    SoftRank,
     SoftSort,
     SoftSortRank,
 )
@@ -149,13 +147,6 @@ def naive_neuralsort(scores: Tensor) -> Tensor:
     return _ranks(torch.softmax(logits / NEURALSORT, -1))
 
 
-def recursion(scores: Tensor) -> Tensor:
-    """Return SoftRank's expected discounts by the O(n^3) recursion of its authors."""
-    chances = SoftRank(TEMPERATURE).rank_distribution(scores)
-    ranks = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
-    return (chances * log2_discount(ranks)).sum(-1)
-
-
 def contestants() -> list[Contestant]:
     """Return all contestants."""
     ours: list[tuple[str, Function, float]] = [
@@ -165,7 +156,6 @@ def contestants() -> list[Contestant]:
         ("LaplaceRank", LaplaceRank(TEMPERATURE), 1),
         ("SigmoidRank", SigmoidRank(TEMPERATURE), 1),
         ("GaussianRank", GaussianRank(TEMPERATURE), 1),
-        ("SoftRank, discounts", lambda s: SoftRank(TEMPERATURE).discounts(log2_discount, s), 2),
         ("NeuralSort", NeuralSort(NEURALSORT), 2),
         ("SoftSort, power 1.5", SoftSort(TEMPERATURE, power=1.5), 2),
     ]

@@ -32,8 +32,6 @@ def goals(result: Result) -> list[dict[str, Any]]:
         _goal("SigmoidRank, 20 x 4000: naive time / time", "at least", 100.0, _over_naive(
             result, "SigmoidRank", 20, 4000
         )),
-        _goal("SoftRank's discounts, n = 1000: recursion's time / time", "at least", 10.0,
-            _over_recursion(result)),
     ]  # fmt: skip
     found += _against_naive(result)
     for name in ("NeuralSort", "SoftSort, power 2"):
@@ -86,12 +84,6 @@ def _over_sort(result: Result, name: str, lists: int, n: int) -> float | None:
 def _over_naive(result: Result, name: str, lists: int, n: int) -> float | None:
     ours = _cpu(result, name, "compiled", lists, n)
     return _over(_cpu(result, name, "naive", lists, n), ours)
-
-
-def _over_recursion(result: Result) -> float | None:
-    n = result["recursion"]["n"]
-    ours = _cpu(result, "SoftRank, discounts", "compiled", 1, n)
-    return _over(result["recursion"]["cpu"], ours)
 
 
 def _against_peer(result: Result) -> list[dict[str, Any]]:

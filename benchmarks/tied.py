@@ -93,8 +93,8 @@ def operators() -> Iterator[Case]:
     yield Case("IsotonicSort", LONG, IsotonicSort(0.1))
     # n x n, or n log(n)^2, by definition
     exact = SoftRank(0.1, distribution="exact")
-    yield Case("SoftRank, discounts", 2000, lambda x: SoftRank(0.1).discounts(log2_discount, x))
-    yield Case("SoftRank, exact discounts", 300, lambda x: exact.discounts(log2_discount, x))
+    yield Case("SoftRank, discounts", 200, lambda x: SoftRank(0.1).discounts(log2_discount, x))
+    yield Case("SoftRank, exact discounts", 60, lambda x: exact.discounts(log2_discount, x))
     yield Case("SoftRank, top 10", 500, lambda x: SoftRank(0.1).top_k(10, x))
     neural = NeuralSort(1.0)
     yield Case("NeuralSort", 5000, neural)

@@ -52,7 +52,7 @@ def cases() -> dict[str, tuple[Callable[..., Any], int]]:
         "SoftSort(power=3)": (ranks(operators.SoftSort(0.1, power=3.0)), short),
         "SoftSortRank": (ranks(operators.SoftSortRank(0.1)), long),
         "NeuralSort": (ranks(operators.NeuralSort(1.0)), middle),
-        "SoftNDCG(SoftRank)": (losses.SoftNDCG(operators.SoftRank(0.1)), middle),
+        "SoftNDCG(SoftRank)": (losses.SoftNDCG(operators.SoftRank(0.1)), 40),
         "ApproxNDCG": (losses.ApproxNDCG(), long),
         "SoftNDCG(LaplaceRank)": (losses.SoftNDCG(operators.LaplaceRank(0.1)), long),
         "RankNet": (losses.RankNet(), long),

@@ -19,7 +19,6 @@ PROFILES = {
     "gaussian": "exp(-x^2)",
     "normal": "Phi(-x)",
 }
-DISCOUNTS = {"log2": "1/log2(2 + r)", "inverse log2": "log2(2 + r)"}
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -38,7 +37,7 @@ def kernels(stored: Mapping[str, Any]) -> str:
     """Return the table of the kernels' profiles: nodes, errors and weights by order."""
     rows = []
     for name, profile in PROFILES.items():
-        for level, entry in stored["sums"][name].items():
+        for level, entry in stored[name].items():
             first, step = (complex(*entry[key]) for key in ("first", "step"))
             line = "1, 2, ..." if step == 1 else f"{first.real:g} + {step.imag:g} i (m + 1/2)"
             sizes = [sum(abs(complex(*w)) for w in row) for row in entry["weights"]]
@@ -49,22 +48,8 @@ def kernels(stored: Mapping[str, Any]) -> str:
     return table(header, rows)
 
 
-def discounts(stored: Mapping[str, Any]) -> str:
-    """Return the table of the powers: their number, their error and the range of z."""
-    rows = []
-    for name, formula in DISCOUNTS.items():
-        for level, entries in stored["discounts"][name].items():
-            for entry in entries:
-                z = [value for value in entry["z"] if value < 1]
-                ends = [f"{z[0]:.3f}", f"1 - {1 - z[-1]:.1e}"]
-                numbers = [str(entry["n"]), str(len(entry["z"])), f"{entry['error']:.1e}", *ends]
-                rows.append([formula, level, *numbers])
-    return table(["discount", "level", "n", "powers", "error", "smallest z", "largest z"], rows)
-
-
 KINDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "kernels": kernels,
-    "discounts": discounts,
 }
 
 

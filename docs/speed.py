@@ -115,21 +115,6 @@ def accuracy(result: Result) -> str:
     return table(["", "", "n", "largest error", "/ n", "of the gradient, relative"], rows)
 
 
-def recursion(result: Result) -> str:
-    """Return a sentence on the cost of SoftRank's recursion."""
-    found = result["recursion"]
-    ours = "-"
-    for point in chosen(result, lists=[1], n=[found["n"]], threads=[1], scores=["random"]):
-        for row in point["rows"]:
-            if _key(row) == ("SoftRank, discounts", "compiled"):
-                ours = number(1e3 * row["cpu"])
-    return (
-        f"One list of {found['n']:,}: the recursion takes {number(found['cpu'])} s of CPU, ours"
-        f" {ours} ms. They differ by at most {number(found['values'])} in the discounts and"
-        f" {number(found['gradient'])} of the largest gradient in the gradients."
-    )
-
-
 def goals(result: Result) -> str:
     """Return the table of what was asked and what was measured."""
     words = {True: "yes", False: "no", None: "not measured"}
@@ -159,7 +144,6 @@ def tables(result: Result) -> dict[str, str]:
         "orders 1000000": orders(result, 1_000_000),
         "memory": memory(result),
         "accuracy": accuracy(result),
-        "recursion": recursion(result),
         "setting": setting(result),
     }
 
@@ -171,7 +155,6 @@ DRAWN = [
     "SoftSort, power 1",
     "SoftSort, power 2",
     "SigmoidRank",
-    "SoftRank, discounts",
     "NeuralSort",
 ]
 

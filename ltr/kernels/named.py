@@ -5,21 +5,13 @@ from typing import Literal
 import torch
 
 from ltr.kernels.kernel import Kernel, Profile
-from ltr.kernels.table import (
-    DiscountName,
-    Level,
-    Nodes,
-    Powers,
-    discount_powers,
-    exponential_sum,
-)
+from ltr.kernels.table import Level, Nodes, exponential_sum
 
 Distribution = Literal["laplace", "logistic", "normal"]
 Count = Distribution | Literal["softplus"]
 """How a pair of items counts: by the distribution function of noise, or by softplus / log 2."""
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("laplace", "logistic", "normal")
-DISCOUNTS: tuple[DiscountName, ...] = ("log2", "inverse log2")
 LEVELS: dict[torch.dtype, Level] = {torch.float32: "float32", torch.float64: "float64"}
 
 
@@ -73,10 +65,6 @@ decaying part. No part is negative, so nothing cancels in a sum, and even the sm
 in the correct order is accurate.
 """
 
-_POWERS: dict[DiscountName, dict[Level, tuple[Powers, ...]]] = {
-    name: {level: discount_powers(name, level) for level in LEVELS.values()} for name in DISCOUNTS
-}
-
 
 def laplace() -> Kernel:
     """Return the kernel exp(-|x|), without an approximation error.
@@ -106,19 +94,3 @@ def sign() -> Kernel:
     (-1.0, 1.0, 0.0)
     """
     return _SIGN
-
-
-def powers_of(name: DiscountName, n: int, dtype: torch.dtype) -> Powers:
-    """Return a discount as a sum of powers, for lists of n items, n <= 1,000,000.
-
-    Raises:
-        ValueError: n > 1,000,000.
-
-    >>> len(powers_of("log2", 100, torch.float32).z)
-    8
-    """
-    choices = _POWERS[name][LEVELS[dtype]]
-    for powers in choices:
-        if n <= powers.n:
-            return powers
-    raise ValueError(f"lists must have at most {choices[-1].n} items, got {n}")

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 SumName = Literal["laplace", "logistic", "softplus", "gaussian", "normal"]
 Level = Literal["float32", "float64"]
-DiscountName = Literal["log2", "inverse log2"]
 
 PATH = Path(__file__).with_name("table.json")
 
@@ -53,23 +52,6 @@ class Sum:
     errors: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class Powers:
-    """A function of r = 0..n-1 as the sum over m of c_m z_m^r.
-
-    Args:
-        n: the number of values of r, and so the maximum length of a list.
-        error: the maximum absolute error.
-        z: the bases z_m, in (0, 1], ascending.
-        c: the factors c_m.
-    """
-
-    n: int
-    error: float
-    z: tuple[float, ...]
-    c: tuple[float, ...]
-
-
 def exponential_sum(name: SumName, dtype_level: Level) -> Sum:
     """Return the exponential sum of a kernel's profile.
 
@@ -90,7 +72,8 @@ def exponential_sum(name: SumName, dtype_level: Level) -> Sum:
     >>> sum(w.real for w in total.weights[0])
     0.5
     """
-    _check_level(dtype_level, "dtype_level")
+    if dtype_level not in ("float32", "float64"):
+        raise ValueError(f"dtype_level must be 'float32' or 'float64', got {dtype_level!r}")
     if name == "laplace":
         return Sum(Nodes(1 + 0j, 0j, 1), ((1,), (-1,), (1,)), (0.0, 0.0, 0.0))
     sums = _sums()
@@ -99,42 +82,11 @@ def exponential_sum(name: SumName, dtype_level: Level) -> Sum:
     return sums[name][dtype_level]
 
 
-def discount_powers(name: DiscountName, level: Level) -> tuple[Powers, ...]:
-    """Return the discount of rank r + 1 as sums of powers, one sum for each length in the table.
-
-    Args:
-        name: "log2" for 1 / log2(2 + r), or "inverse log2" for log2(2 + r).
-        level: the accuracy. Errors, as a fraction of the largest discount, are at most 1e-6 for
-            "float32" and 1e-9 for "float64".
-
-    Raises:
-        ValueError: the level is unknown.
-
-    >>> [(powers.n, len(powers.z)) for powers in discount_powers("log2", "float32")]
-    [(100, 8), (1000, 10), (10000, 13), (100000, 15), (1000000, 18)]
-    """
-    _check_level(level, "level")
-    return tuple(
-        Powers(entry["n"], entry["error"], tuple(entry["z"]), tuple(entry["c"]))
-        for entry in _table()["discounts"][name][level]
-    )
-
-
-def _check_level(level: str, argument: str) -> None:
-    if level not in ("float32", "float64"):
-        raise ValueError(f"{argument} must be 'float32' or 'float64', got {level!r}")
-
-
-@cache
-def _table() -> dict[str, Any]:
-    return json.loads(PATH.read_text())
-
-
 @cache
 def _sums() -> dict[str, dict[str, Sum]]:
     return {
         name: {level: _sum(entry) for level, entry in levels.items()}
-        for name, levels in _table()["sums"].items()
+        for name, levels in json.loads(PATH.read_text()).items()
     }
 
 

@@ -221,7 +221,7 @@ class SoftNDCG(RankingLoss):
         discount = discount_function(self.discount)
         if self.mean != "arithmetic":
             if discount is log2_discount:
-                return inverse_log2, inverse_log2  # operators recognize this function
+                return inverse_log2, inverse_log2
             return (inverse := lambda ranks: discount(ranks).reciprocal()), inverse
         return discount, cutoff_discount(discount, self.top_k, self.operator)
 

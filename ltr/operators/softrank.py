@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr.gains import Cut, inverse_log2, log2_discount
-from ltr.kernels.named import powers_of
-from ltr.kernels.table import Powers
+from ltr.gains import Cut
 from ltr.operators.base import TemperatureRank, rank_steps
 from ltr.operators.distributions import normal_cdf
 from ltr.operators.order import expected_ranks
@@ -24,9 +22,6 @@ from ltr.shapes import (
     positions,
     real_scores,
 )
-
-SHORT_LIST = 16
-"""Lists of at most this many items use the recursion, which is as fast as powers for them."""
 
 RankDistribution = Literal["paper", "exact"]
 
@@ -88,18 +83,8 @@ def _count_distribution(chances: Tensor, width: int) -> Tensor:
     # terms are positive. Counts from `width` on are dropped.
     counts = chances.new_ones((*chances.shape[:-1], min(width, 1)))
     for chance in chances.unsqueeze(-1).unbind(-2):
-        stay, move = counts * (1 - chance), counts * chance
-        counts = (pad(stay, (0, 1)) + pad(move, (1, 0)))[..., :width]
+        counts = torch.lerp(pad(counts, (0, 1)), pad(counts, (1, 0)), chance)[..., :width]
     return pad(counts, (0, width - counts.shape[-1]))
-
-
-def _power_mean(chances: Tensor, powers: Powers) -> Tensor:
-    # Return the mean (..., 1) of the sum of the terms c z^count, for the number `count` of
-    # independent events that happen. The mean of one power is a product over the events.
-    total = torch.zeros_like(chances[..., :1])
-    for z, c in zip(powers.z, powers.c, strict=True):
-        total = total + c * torch.log1p((z - 1) * chances).sum(-1, keepdim=True).exp()
-    return total
 
 
 def mean_by_recursion(
@@ -117,63 +102,23 @@ def mean_by_recursion(
     >>> mean_by_recursion(torch.ones(1), torch.zeros(3), None, temperature=1, distribution="paper")
     tensor([0.2500, 0.2500, 0.2500])
     """
-    k = len(values)
+    x, n, k = scores, scores.shape[-1], len(values)
     law = partial(_count_distribution, width=k)
-    return _means(
-        law, values, scores, mask, temperature, distribution, length=k, most=MOST_ELEMENTS
-    )
-
-
-def mean_by_powers(
-    powers: Powers,
-    scores: Tensor,
-    mask: Tensor | None,
-    *,
-    temperature: float,
-    distribution: RankDistribution,
-) -> Tensor:
-    """Return the means (..., n) of a discount that is a sum of powers: O(n^2) time for each power.
-
-    Only some rows are in memory at a time, except under `torch.compile`.
-
-    >>> powers = Powers(n=3, error=0.0, z=(0.5,), c=(1.0,))  # of 0, 1 or 2 items above
-    >>> mean_by_powers(powers, torch.zeros(3), None, temperature=1, distribution="paper")
-    tensor([0.5625, 0.5625, 0.5625])
-    """
-    law, most = partial(_power_mean, powers=powers), MOST_ELEMENTS // len(powers.z)
-    ones = torch.ones(1, dtype=scores.dtype, device=scores.device)
-    return _means(law, ones, scores, mask, temperature, distribution, length=1, most=most)
-
-
-def _means(
-    law: Law,
-    values: Tensor,
-    scores: Tensor,
-    mask: Tensor | None,
-    temperature: float,
-    distribution: RankDistribution,
-    *,
-    length: int,
-    most: int,
-) -> Tensor:
-    # Return, for each item, the sum of `values` (width,) times the results of `law`: (..., n). Only
-    # some items are processed at a time.
-    x, n = scores, scores.shape[-1]
     position = torch.arange(n, device=x.device).expand(x.shape)
-    values = values.to(x.dtype).expand(*x.shape[:-1], len(values))
+    values = values.to(x.dtype).expand(*x.shape[:-1], k)
     given = x, values, *([] if mask is None else [mask])
 
     def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
         scores, values, *masks = whole
         mask = masks[0] if masks else None
         position, own = tiled
-        by_item = _by_item(law, scores, mask, position, own, temperature, distribution)
-        with full_precision(by_item):
-            return [], [(by_item @ values.unsqueeze(-1)).squeeze(-1)]
+        chances = _by_item(law, scores, mask, position, own, temperature, distribution)
+        with full_precision(chances):
+            return [], [(chances @ values.unsqueeze(-1)).squeeze(-1)]
 
     copies = len(noise_nodes(x.dtype)[0]) if distribution == "exact" else 1
-    task = Tiles(part, len(given), 0, 1, n * length * copies)
-    (means,) = over_tiles(task, *given, position, x, most=most)
+    task = Tiles(part, len(given), 0, 1, n * k * copies)
+    (means,) = over_tiles(task, *given, position, x, most=MOST_ELEMENTS)
     return masked_fill(means, mask)
 
 
@@ -215,11 +160,10 @@ class SoftRank(TemperatureRank):
             is similar to the gaps between scores, or larger, the paper's distribution is much too
             narrow.
 
-    Cost: ranks take a sort, and O(n) time and memory, forward and backward. The discount
-    1 / log2(1 + rank) takes O(n^2) time for each of 8 to 27 powers, a cutoff at k < n takes
-    O(n^2 k), and any other discount O(n^3). Discounts and cutoffs need memory for some rows at a
-    time (for all rows under `torch.compile`). The exact distribution takes up to 43 times as long,
-    57 times in float64.
+    Cost: ranks take a sort, and O(n) time and memory, forward and backward. Discounts take O(n^3)
+    time, or O(n^2 k) with a cutoff at k < n, so the loss suits lists of up to about a hundred
+    items. They need memory for some rows at a time (for all rows under `torch.compile`). The exact
+    distribution takes up to 43 times as long, 57 times in float64.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), or distribution is unknown.
@@ -304,29 +248,19 @@ class SoftRank(TemperatureRank):
     ) -> Tensor:
         """Return the expected discount (..., n), 0 where masked.
 
-        Two functions of `ltr.gains` are computed as sums of 8 to 28 powers z^rank, in O(n^2) time
-        for each power: `log2_discount` ("log2" in the losses) and `inverse_log2` (for the harmonic
-        mean in `SoftNDCG`). The error is at most 2e-6 (2e-9 for float64 scores) of the largest
-        discount. `mean_by_recursion` is used for any other discount, for a cutoff by
-        `truncated` at k < n, and for lists of at most 16 items.
+        This is `rank_distribution` times the discounts of the ranks 1 to n: O(n^3) time, or
+        O(n^2 k) for a discount with an exact cutoff at k (`truncated`). Only some rows are in
+        memory at a time.
         """
         if self.is_hard:
             return super().discounts(discount, scores, mask)
         scores = real_scores(scores, mask)
-        n, k, smooth = scores.shape[-1], None, discount
-        law = {"temperature": self.temperature, "distribution": self.distribution}
+        k = scores.shape[-1]
         if isinstance(discount, Cut) and discount.is_exact:
-            k, smooth = discount.k, discount.discount
-        name = None
-        if smooth is log2_discount:
-            name = "log2"
-        elif smooth is inverse_log2:
-            name = "inverse log2"
-        if name is not None and n > SHORT_LIST and (k is None or k >= n):
-            powers = powers_of(name, n, scores.dtype)
-            return mean_by_powers(powers, scores, mask, **law)
-        ranks = positions(scores, n if k is None else min(n, k))
+            k, discount = min(k, discount.k), discount.discount
+        ranks = positions(scores, k)
         values = discount(ranks).to(ranks.dtype).expand(ranks.shape)
+        law = {"temperature": self.temperature, "distribution": self.distribution}
         return mean_by_recursion(values, scores, mask, **law)
 
     def extra_repr(self) -> str:

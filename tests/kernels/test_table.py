@@ -8,13 +8,10 @@ import fit_table as fit
 import mpmath
 import numpy as np
 import pytest
-import torch
 from fit_minimax import line_nodes
-from fit_powers import DISCOUNTS, fit_powers
-from fit_sums import fit_rows
+from fit_sums import fit_rows, fit_sums
 
-from ltr.kernels.named import powers_of
-from ltr.kernels.table import PATH, Nodes, discount_powers, exponential_sum
+from ltr.kernels.table import PATH, Nodes, exponential_sum
 
 NAMES = ["logistic", "softplus", "gaussian", "normal"]
 LEVELS = ["float32", "float64"]
@@ -23,7 +20,6 @@ EPS = 2.0**-53
 
 sums = pytest.mark.parametrize("level", LEVELS)
 names = pytest.mark.parametrize("name", NAMES)
-discounts = pytest.mark.parametrize("name", DISCOUNTS)
 
 
 def exact(name, order, x):
@@ -132,8 +128,7 @@ def test_laplace_is_exact(level):
 
 
 def test_the_reader_reads_what_is_written():
-    assert set(STORED) == {"sums", "discounts"}
-    for name, levels in STORED["sums"].items():
+    for name, levels in STORED.items():
         for level, entry in levels.items():
             total = exponential_sum(name, level)
             assert total.nodes.first == complex(*entry["first"])
@@ -152,13 +147,9 @@ def test_nodes_are_an_arithmetic_progression():
         assert min(node.real for node in nodes.values()) > 0
 
 
-@pytest.mark.parametrize("call", [exponential_sum, lambda n, level: discount_powers("log2", level)])
-def test_unknown_levels(call):
+def test_unknown_levels_and_names():
     with pytest.raises(ValueError, match=r"level.*'float16'"):
-        call("logistic", "float16")
-
-
-def test_unknown_names():
+        exponential_sum("logistic", "float16")
     with pytest.raises(ValueError, match=r"name.*'cauchy'"):
         exponential_sum("cauchy", "float32")
 
@@ -167,9 +158,9 @@ def test_an_entry_fitted_again():
     nodes = np.arange(1, 13) + 0j
     for name in ("logistic", "softplus"):
         errors = fit_rows(name, nodes)[1]
-        stored = STORED["sums"][name]["float32"]["errors"]
+        stored = STORED[name]["float32"]["errors"]
         assert errors[0] == pytest.approx(stored[0], rel=0.1)
-    line = STORED["sums"]["gaussian"]["float32"]
+    line = STORED["gaussian"]["float32"]
     nodes = line_nodes(line["count"], line["first"][0], line["step"][1])
     assert fit_rows("gaussian", nodes)[1] == pytest.approx(line["errors"], rel=0.1)
 
@@ -177,44 +168,6 @@ def test_an_entry_fitted_again():
 def test_fewer_nodes_would_not_do():
     assert max(fit_rows("logistic", np.arange(1, 12) + 0j)[1]) > 2e-8
     assert max(fit_rows("logistic", np.arange(1, 18) + 0j)[1]) > 1e-12
-
-
-@discounts
-def test_discount_powers_fitted_again(name):
-    stored = STORED["discounts"][name]["float32"][0]
-    found = fit_powers(name, 100, 1e-6)
-    assert found["n"] == stored["n"]
-    assert len(found["z"]) == len(stored["z"])
-    assert found["error"] == pytest.approx(stored["error"], rel=0.1)
-
-
-def ranks_up_to(n):
-    rng = np.random.default_rng(0)
-    return np.unique(np.r_[np.arange(min(n, 5000)), rng.integers(0, n, 5000), n - 1])
-
-
-@discounts
-@pytest.mark.parametrize(("level", "error"), [("float32", 1e-6), ("float64", 1e-9)])
-@pytest.mark.parametrize("n", [100, 1000, 10_000, 100_000, 1_000_000])
-def test_discount_powers(name, n, level, error):
-    powers = powers_of(name, n, getattr(torch, level))
-    assert powers.n == n
-    z, c, r = np.array(powers.z), np.array(powers.c), ranks_up_to(n)
-    expected = DISCOUNTS[name](r)
-    found = np.abs(z ** r[:, None] @ c - expected).max()
-    assert 0.5 * powers.error < found <= powers.error + 1e-14 * expected.max()
-    assert powers.error <= error * expected.max()
-    assert ((c > 0) == ((z == 1) | (name == "log2"))).all()
-    assert ((z > 0.026) & (z <= 1)).all()
-    assert (np.diff(z) > 0).all()
-
-
-def test_discount_powers_pick_the_fewest_that_do():
-    few = len(powers_of("log2", 100, torch.float32).z)
-    assert few < len(powers_of("log2", 101, torch.float32).z)
-    assert few < len(powers_of("log2", 100, torch.float64).z)
-    with pytest.raises(ValueError, match="at most 1000000 items, got 1000001"):
-        powers_of("log2", 1_000_001, torch.float32)
 
 
 def test_the_page_shows_the_table():
@@ -229,13 +182,8 @@ def test_the_page_shows_the_table():
 
 @pytest.mark.slow  # fits the whole table, for minutes
 def test_the_whole_table_fitted_again():
-    found = fit.fit()
-    for name, levels in found["sums"].items():
+    for name, levels in fit_sums().items():
         for level, entry in levels.items():
-            stored = STORED["sums"][name][level]
+            stored = STORED[name][level]
             assert entry["count"] == stored["count"]
             assert max(entry["errors"]) == pytest.approx(max(stored["errors"]), rel=0.5)
-    for name, levels in found["discounts"].items():
-        for level, entries in levels.items():
-            for entry, stored in zip(entries, STORED["discounts"][name][level], strict=True):
-                assert abs(len(entry["z"]) - len(stored["z"])) <= 1

@@ -8,24 +8,9 @@ import json
 import re
 from typing import Any
 
-from fit_powers import DISCOUNTS, LENGTHS, fit_powers
 from fit_sums import fit_sums
 
 from ltr.kernels.table import PATH
-
-
-def fit() -> dict[str, Any]:
-    """Return the whole table."""
-    return {
-        "sums": fit_sums(),
-        "discounts": {
-            name: {
-                level: [fit_powers(name, n, goal) for n in LENGTHS]
-                for level, goal in (("float32", 1e-6), ("float64", 1e-9))
-            }
-            for name in DISCOUNTS
-        },
-    }
 
 
 def text(table: Any) -> str:
@@ -48,4 +33,4 @@ def _one_line(found: re.Match[str]) -> str:
 
 
 if __name__ == "__main__":
-    PATH.write_text(text(fit()) + "\n")
+    PATH.write_text(text(fit_sums()) + "\n")
