@@ -1,20 +1,14 @@
 """The user's mistakes, each reported in one line; any other error is a bug."""
 
-import dis
 import re
 import sys
-import sysconfig
-from pathlib import Path
 
+from ltr.errors import is_mistake
 from ltr.names import one_line
 
 _MEMORY = re.compile("(can't allocate|out of) memory", re.IGNORECASE)
 _MONITOR = "Early stopping conditioned on metric"
 _LOST = re.compile("gloo.*Connection (closed|reset) by peer", re.DOTALL)
-
-
-_PACKAGE = Path(__file__).parents[1]
-_LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 
 
 class CommandError(Exception):
@@ -43,8 +37,7 @@ def innermost(report: str) -> str:
 def as_user_error(error: Exception) -> str | None:
     """Return the error in one line if it is the user's mistake; None if it must be a bug.
 
-    A `ValueError` is a mistake if a statement `raise` of ltr, or of the user's own code, made it.
-    If another library made it, such as numpy, ltr has passed on a wrong argument, which is a bug.
+    A `ValueError` is a mistake if `ltr.errors.is_mistake` says so.
 
     >>> from ltr.shapes import check_whole
     >>> import numpy as np
@@ -66,7 +59,7 @@ def as_user_error(error: Exception) -> str | None:
         return one_line(error.strerror)
     if isinstance(error, MemoryError | RuntimeError) and (told := _of_runtime(error)):
         return told
-    if isinstance(error, CommandError) or (isinstance(error, ValueError) and _is_raised(error)):
+    if isinstance(error, CommandError) or (isinstance(error, ValueError) and is_mistake(error)):
         return innermost(str(error)) or type(error).__name__
     # Lightning, if it is loaded, raises this error for options that exclude each other.
     lightning = sys.modules.get("lightning.fabric.utilities.exceptions")
@@ -89,18 +82,3 @@ def _of_runtime(error: Exception) -> str | None:
     if _LOST.search(said):
         return "another process of this run has failed; see its message"
     return one_line(said) if said.startswith(_MONITOR) else None
-
-
-def _is_raised(error: ValueError) -> bool:
-    """Return whether a statement `raise` made an error, in a file that is not of a library."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return False
-    code = trace.tb_frame.f_code
-    path = Path(code.co_filename)
-    own = path.is_relative_to(_PACKAGE) or not any(map(path.is_relative_to, _LIBRARIES))
-    # A library written in C has no frame, so that the innermost frame is at a call.
-    raised = code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
-    return path.is_absolute() and own and raised

@@ -19,6 +19,7 @@ from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
 from typing_extensions import TypedDict
 
+from ltr.errors import is_mistake
 from ltr.serving import OnnxRanker
 
 _ROOM = 100_000
@@ -94,7 +95,8 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
     is a page to try the service.
 
     Each list is scored by itself. An error in a request gets a 4xx answer, `{"detail": [{"loc":
-    [...], "msg": "..."}]}`, in which `loc` is the path of the field.
+    [...], "msg": "..."}]}`, in which `loc` is the path of the field. A bug of ltr gets status 500,
+    and the log of the server has its traceback.
 
     Args:
         ranker: the model, which must have column names.
@@ -123,6 +125,8 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
             try:
                 scores = ranker.score(document_list)
             except ValueError as error:
+                if not is_mistake(error):
+                    raise
                 raise _Refused(422, where, str(error)) from None
             if not np.isfinite(scores).all():
                 raise _Refused(422, where, "the scores are not finite: the numbers are too large")

@@ -236,6 +236,19 @@ def test_errors_name_the_field(client, body, status, where, why):
     assert "Traceback" not in answer.text
 
 
+def test_a_bug_is_an_error_of_the_server(folder, monkeypatch):
+    """A `ValueError` of numpy, of Python or of another library is not a mistake of the caller."""
+    ranker = OnnxRanker(folder / "model.onnx")
+    client = Client(make_app(ranker))
+    client.transport.raise_app_exceptions = False
+    body = json.dumps({"documents": ROWS}).encode()
+    for bug in (lambda *_: np.zeros((2, 3)) + np.zeros(4), lambda *_: int("x")):
+        monkeypatch.setattr(ranker, "_encoded", bug)
+        answer = client.post("/rank", content=body)
+        assert (answer.status_code, answer.text) == (500, "Internal Server Error")
+    assert 'ltr_requests_total{status="500"} 2.0' in client.get("/metrics").text
+
+
 @pytest.mark.parametrize("bad", ["1e999", "Infinity", "-1e39", '"cheap"', "[1]", "{}", "9" * 400])
 def test_values_that_are_no_numbers(client, bad):
     body = f'{{"documents": [{{"price": {bad}, "stock": 1, "shop": "a"}}]}}'
