@@ -13,12 +13,9 @@ from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_sc
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.reading import (
     RowOrder,
-    check_types,
-    features_of,
     frame_lists,
     group_rows,
     read_table,
-    to_lists,
 )
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import hold_out
@@ -145,9 +142,7 @@ def prepare(
             most = max_levels(documents) if callable(max_levels) else max_levels
             trained = None if held is None else ~held[lists]
             schema, told = _describe(frame, roles, most, trained)
-        check_types(frame, schema)
-        data = to_lists(frame, schema, order)
-        numbers = features_of(frame, schema, order.rows, np.float64) if exact else None
+        data, numbers = frame_lists(frame, schema, exact=exact, order=order)
     if held is None:
         return Prepared(schema, data, None, told, numbers)
     train, val = data.between(0, order.train), data.between(order.train, len(data))

@@ -102,11 +102,26 @@ def read_table(
 
 
 def frame_lists(
-    frame: Frame, schema: Schema, optional: Collection[str] = (), exact: bool = False
+    frame: Frame,
+    schema: Schema,
+    optional: Collection[str] = (),
+    exact: bool = False,
+    order: "RowOrder | None" = None,
 ) -> tuple[ListDataset, np.ndarray | None]:
-    """Return the lists of a table in memory and, if `exact`, their features in float64."""
+    """Return the lists of a table in memory and, if `exact`, their features in float64.
+
+    Args:
+        frame: the table.
+        schema: how the columns are used.
+        optional: the columns that may be missing.
+        exact: whether the features in float64 are returned too; otherwise they are None.
+        order: the order of the rows. Default: that of the column of qids; if its name is "", all
+            rows are one list, in their order.
+    """
     check_types(frame, schema, optional)
-    order = RowOrder.of(*group_rows(frame.column(schema.qid), schema.qid))
+    if order is None and schema.qid:
+        order = RowOrder.of(*group_rows(frame.column(schema.qid), schema.qid))
+    order = order or RowOrder.of(np.zeros(frame.num_rows, np.int64), ["0"])
     numbers = features_of(frame, schema, order.rows, np.float64) if exact else None
     return to_lists(frame, schema, order), numbers
 

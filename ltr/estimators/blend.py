@@ -30,8 +30,8 @@ from ltr.estimators.parameters import device, max_levels
 from ltr.estimators.scoring import RankingEstimator, values_of_lists
 from ltr.estimators.weights import best_weights
 from ltr.models import Ensemble
-from ltr.models.blend import BlendModel, Member, Rows, columns_for, in_row_order
-from ltr.models.predictor import predict_table
+from ltr.models.blend import BlendModel, Member, Rows, columns_for
+from ltr.models.predictor import in_row_order, predict_table
 from ltr.models.trees import (
     is_booster,
     is_trees,
@@ -229,7 +229,7 @@ class Blend(RankingEstimator):
                 "list"
             )
         rows = Rows.of_frame(self.schema_, frame, order, X)
-        return in_row_order(model.score_rows(rows), rows)
+        return in_row_order(model.score_rows(rows), rows.lists)
 
     @property
     def model_(self) -> BlendModel:

@@ -12,7 +12,7 @@ import torch
 from ltr.datasets import ListDataset, Schema
 from ltr.datasets.frames import Frame
 from ltr.datasets.list_tables import of_columns
-from ltr.datasets.reading import RowOrder, check_types, features_of, to_lists
+from ltr.datasets.reading import RowOrder, frame_lists
 from ltr.models.predictor import predict_table
 from ltr.models.ranking_model import RankingModel
 from ltr.models.trees import (
@@ -73,11 +73,8 @@ class Rows:
             X: see `of`.
         """
         schema = Schema("", steps=schema.steps)  # the queries need not be a column of the table
-        check_types(frame, schema, {""})
-        if order is None:
-            order = RowOrder.of(np.zeros(frame.num_rows, np.int64), ["0"])
-        lists = to_lists(frame, schema, order)
-        return cls.of(schema, lists, features_of(frame, schema, order.rows, dtype=np.float64), X)
+        lists, features = frame_lists(frame, schema, {""}, exact=True, order=order)
+        return cls.of(schema, lists, features, X)
 
     def first(self, count: int) -> "Rows":
         """Return the first lists."""
@@ -252,13 +249,6 @@ def columns_for(
             f"and files, got {ranker!r}"
         )
     return rows.X
-
-
-def in_row_order(scores: np.ndarray, rows: Rows) -> np.ndarray:
-    """Return scores (rows,) in the order of the table that `rows` was made from."""
-    ordered = np.empty_like(scores)
-    ordered[rows.lists.rows] = scores
-    return ordered
 
 
 def _take(X: Any, rows: np.ndarray) -> Any:

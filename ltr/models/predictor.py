@@ -20,7 +20,7 @@ from ltr.datasets.list_tables import (
 )
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.prepare import Prepared
-from ltr.datasets.reading import RowOrder, check_types, features_of, group_rows, to_lists
+from ltr.datasets.reading import RowOrder, frame_lists, group_rows
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import TableFiles, column_names, naming, rows_at_once
 from ltr.names import shown_names
@@ -206,21 +206,20 @@ def _score_rows(
     model: Predictor, part: pa.Table, schema: Schema, qids: Any, options: Mapping[str, Any]
 ) -> np.ndarray:
     """Return the scores of rows, (rows,); `qids` are their queries, or None."""
-    frame = Frame.of(part)
-    check_types(frame, schema, {""})
-    lists, names = np.zeros(part.num_rows, np.int64), ["0"]
+    order = None
     if qids is not None:
         column = _as_column(qids, part.num_rows)
         if model.looks_at_list:
-            lists, names = group_rows(column, "qid")
-    order, exact = RowOrder.of(lists, names), None
-    data = to_lists(frame, schema, order)
-    if model.takes_exact:
-        exact = features_of(frame, schema, order.rows, dtype=np.float64)
-    scores = model.score(data, exact, **options)
-    in_order = np.empty_like(scores)
-    in_order[order.rows] = scores
-    return in_order
+            order = RowOrder.of(*group_rows(column, "qid"))
+    lists, exact = frame_lists(Frame.of(part), schema, {""}, model.takes_exact, order)
+    return in_row_order(model.score(lists, exact, **options), lists)
+
+
+def in_row_order(scores: np.ndarray, lists: ListDataset) -> np.ndarray:
+    """Return scores (rows,) of lists in the order of the table that they were made from."""
+    ordered = np.empty_like(scores)
+    ordered[lists.rows] = scores
+    return ordered
 
 
 def _score_lists(
