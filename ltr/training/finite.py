@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 from ltr.ragged import list_ids
 
@@ -73,9 +74,8 @@ def all_finite(loss: Tensor, gradients: Iterable[Tensor] = ()) -> Tensor:
     """
     # The maximum norm is finite if all values are; the squares in a Euclidean norm could overflow.
     dense = [x.coalesce().values() if x.is_sparse else x for x in gradients]
-    norms = [torch.linalg.vector_norm(x, inf) for x in dense if x.numel()]
-    good = loss.isfinite().all()
-    return good & torch.stack(norms).amax().isfinite().to(good.device) if norms else good
+    largest = get_total_norm([x for x in dense if x.numel()], inf)
+    return loss.isfinite().all() & largest.isfinite().to(loss.device)
 
 
 def not_finite(loss: Tensor, batch: Any, *, epoch: int, batch_idx: int) -> ValueError:
