@@ -73,10 +73,8 @@ def read_data(
         if known is None:
             set_columns(estimator, data.schema)
     else:
-        inputs = {name: given[name] for name in ("position", "protected")}
-        columns = side(inputs, tables.row_count(tables.with_rows(X)))
-        options: dict[str, Any] = {"max_levels": max_levels, "known": known, "exact": exact}
-        data = read_rows(estimator, X, given, columns, validation=validation, **options)
+        options: dict[str, Any] = {"max_levels": max_levels, "exact": exact}
+        data = _read_rows(estimator, X, given, side, known, validation=validation, **options)
     if not own or data.val is None:
         return data, ""
     queries = len(data.train) + len(data.val)
@@ -122,32 +120,19 @@ def read_lists(
     return replace(found, val=val)
 
 
-def read_rows(
+def _read_rows(
     estimator: Any,
     X: Any,
     given: Mapping[str, Any],
-    side: Mapping[str, np.ndarray],
+    side: Side,
+    known: Schema | None,
     *,
     validation: float,
-    max_levels: Callable[[int], int],
-    known: Schema | None = None,
-    exact: bool = False,
+    **options: Any,
 ) -> Prepared:
     """Return the lists of a table or an array, with validation lists if there are any.
 
-    Args:
-        estimator: see `tables.as_table`. A new training run sets the attributes of its columns.
-        X: the table or array.
-        given: the other arguments of `fit`.
-        side: the side inputs of the loss, (rows,) each.
-        validation: the fraction of the queries to hold out if `eval_set` is None.
-        max_levels: see `prepare`.
-        known: the schema of the previous training run, which the columns must match; None for the
-            first run.
-        exact: see `prepare`.
-
-    Raises:
-        ValueError: the arguments do not fit together, or `prepare` raises this error.
+    For the arguments, see `read_data`; `options` are further arguments of `prepare`.
     """
     evaluation = tables.one_evaluation(given)
     frame = tables.as_table(estimator, X, given["y"], reset=known is None)
@@ -155,7 +140,9 @@ def read_rows(
     if known is None:
         frame = frame.joined({x: _as_category(frame.column(x)) for x in categories})
     names = tables.query_names(frame.num_rows, given["qid"], given["group"])
-    columns = {"qid": names, "label": tables.as_labels(given["y"], frame.num_rows), **side}
+    inputs = {name: given[name] for name in ("position", "protected")}
+    columns: dict[str, Any] = {"qid": names, "label": tables.as_labels(given["y"], frame.num_rows)}
+    columns |= side(inputs, frame.num_rows)
     of_lists = False
     if given["sample_weight"] is not None:
         lists = tables.list_groups(names)
@@ -170,9 +157,8 @@ def read_rows(
         frame.joined({named[use]: values for use, values in columns.items()}),
         uses,
         validation=validation if evaluation is None else 0,
-        max_levels=max_levels,
         schema=None if known is None else replace(known, **training_only),
-        exact=exact,
+        **options,
     )
     found = replace(found, list_weights=of_lists)
     if others := [name for name in categories if name not in found.schema.categories]:
