@@ -20,18 +20,14 @@ from ltr.datasets.prepare import Prepared
 from ltr.datasets.reading import RowOrder
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
-from ltr.estimators.list_input import (
-    is_lists,
-    read_data,
-    refuse_beside,
-)
+from ltr.estimators.list_input import is_lists, read_data
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.parameters import device, max_levels
 from ltr.estimators.scoring import RankingEstimator, values_of_lists
 from ltr.estimators.weights import best_weights
 from ltr.models import Ensemble
 from ltr.models.blend import BlendModel, Member, Rows, columns_for
-from ltr.models.predictor import in_row_order, predict_table
+from ltr.models.predictor import in_row_order
 from ltr.models.trees import (
     is_booster,
     is_trees,
@@ -215,19 +211,11 @@ class Blend(RankingEstimator):
         """
         model = self.model_
         if is_lists(X):
-            refuse_beside({"qid": qid, "group": group})
-            return predict_table(model, X)
+            return self._predict_lists(X, qid, group)
         X = tables.by_name(self, tables.with_rows(X))
         frame = tables.as_table(self, X)
-        order = None
-        if qid is not None or group is not None:
-            names = tables.query_names(frame.num_rows, qid, group)
-            order = RowOrder.of(*tables.list_groups(names))
-        elif model.looks_at_list:
-            raise ValueError(
-                "qid or group must be given to predict: a ranker of this Blend looks at the whole "
-                "list"
-            )
+        names = self._queries(model, frame.num_rows, qid, group)
+        order = None if names is None else RowOrder.of(*tables.list_groups(names))
         rows = Rows.of_frame(self.schema_, frame, order, X)
         return in_row_order(model.score_rows(rows), rows.lists)
 

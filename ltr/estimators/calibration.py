@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from ltr.config.folder import CONFIG, describing, read_folder, write_folder
 from ltr.estimators import tables as tables
 from ltr.estimators.blend import Blend
-from ltr.estimators.list_input import is_lists, refuse_beside
+from ltr.estimators.list_input import is_lists
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.scoring import RankingEstimator
-from ltr.models.predictor import Predictor, predict_table
+from ltr.models.predictor import Predictor
 from ltr.shapes import check_number
 
 Method = Literal["isotonic", "sigmoid"]
@@ -127,9 +127,7 @@ class Calibrated(RankingEstimator):
     def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
         """Return the ranker's scores, float64 (rows,); see `NeuralRanker.predict`."""
         if is_lists(X):
-            model, options = self._predictor
-            refuse_beside({"qid": qid, "group": group})
-            return predict_table(model, X, **options).astype(np.float64)
+            return self._predict_lists(X, qid, group).astype(np.float64)
         if isinstance(self.ranker, RankingEstimator):
             scores = self.ranker.predict(X, qid=qid, group=group)
         elif hasattr(self.ranker, "predict"):

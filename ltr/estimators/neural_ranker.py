@@ -22,11 +22,7 @@ from ltr.estimators.columns import (
     column_names,
 )
 from ltr.estimators.habits import check_others, refuse_foreign_callbacks
-from ltr.estimators.list_input import (
-    is_lists,
-    read_data,
-    refuse_beside,
-)
+from ltr.estimators.list_input import is_lists, read_data
 from ltr.estimators.parameters import (
     Columns,
     Effort,
@@ -47,7 +43,6 @@ from ltr.estimators.screening import Trial, choose_settings, evenly, try_out
 from ltr.losses import RankingLoss
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble, RankingModel, Scorer
-from ltr.models.predictor import predict_table
 
 if TYPE_CHECKING:
     from ltr.export import Exported
@@ -344,22 +339,9 @@ class NeuralRanker(RankingEstimator):
         """
         check_is_fitted(self)
         if is_lists(X):
-            refuse_beside({"qid": qid, "group": group})
-            return predict_table(self.model_, X, device=device(self))
+            return self._predict_lists(X, qid, group)
         frame = tables.as_table(self, X)
-        names = None
-        if qid is not None or group is not None:
-            names = tables.query_names(frame.num_rows, qid, group)
-        elif self.model_.looks_at_list:
-            raise ValueError(
-                "qid or group must be given to predict: the transform or the scorer of this "
-                "NeuralRanker looks at the whole list"
-                + (
-                    " (columns relative to it; relative=False trains without them)"
-                    if self.settings_.get("relative")
-                    else ""
-                )
-            )
+        names = self._queries(self.model_, frame.num_rows, qid, group)
         return self.model_.predict(frame, names, device=device(self))
 
     def export(

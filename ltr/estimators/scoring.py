@@ -19,7 +19,7 @@ from ltr.datasets.reading import group_rows
 from ltr.estimators import tables as tables
 from ltr.estimators.list_input import is_lists, refuse_beside
 from ltr.metrics.named import ranking_measure
-from ltr.models.predictor import Predictor, score_table
+from ltr.models.predictor import Predictor, predict_table, score_table
 from ltr.models.trees import is_trees
 
 if TYPE_CHECKING:
@@ -120,6 +120,26 @@ class RankingEstimator(BaseEstimator):
             return float(values.mean())
         _, first = np.unique(groups, return_index=True)
         return float(np.average(values, weights=weights[first]))
+
+    def _predict_lists(self, X: Any, qid: Any, group: Any) -> np.ndarray:
+        """Return the scores of lists or of a path, which bring their own queries."""
+        model, options = self._predictor
+        refuse_beside({"qid": qid, "group": group})
+        return predict_table(model, X, **options)
+
+    def _queries(self, model: Predictor, rows: int, qid: Any, group: Any) -> pa.Array | None:
+        """Return the query of each row of a table; None if none is given and none is needed."""
+        if qid is not None or group is not None:
+            return tables.query_names(rows, qid, group)
+        if not model.looks_at_list:
+            return None
+        relative = getattr(self, "settings_", {}).get("relative")
+        raise ValueError(
+            f"qid or group must be given to predict: the scores of this {type(self).__name__} "
+            "depend on the whole list"
+            + " (on columns relative to it; relative=False trains without them)"
+            * bool(relative)
+        )
 
     def _score_lists(
         self, X: Any, beside: Mapping[str, Any], *, judged: bool = False
