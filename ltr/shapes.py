@@ -1,5 +1,6 @@
 """Argument checks and masking for all operators, losses and metrics."""
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
@@ -222,6 +223,46 @@ def refuse_weights(operator: object, weights: Tensor | None) -> None:
     """Raise a ValueError if `weights` are given to an operator that has no weighted form."""
     if weights is not None:
         raise ValueError(f"weights must be None: {type(operator).__name__} has no weighted form")
+
+
+def wrong_values(
+    x: Tensor, mask: Tensor | None = None, least: float = 0.0, most: float = math.inf
+) -> Tensor:
+    """Return True for each real item whose value is not finite or not in [least, most], (..., n).
+
+    The default is the rule of labels and weights.
+
+    >>> wrong_values(torch.tensor([0.0, -1.0, torch.inf, torch.nan]))
+    tensor([False,  True,  True,  True])
+    """
+    wrong = ~x.isfinite() | (x < least) | (x > most)
+    return wrong if mask is None else wrong & mask
+
+
+def first_wrong_value(
+    x: Tensor, mask: Tensor | None = None, least: float = 0.0, most: float = math.inf
+) -> float | None:
+    """Return the first of the `wrong_values`, or None. Cost: one pass over values without any.
+
+    >>> first_wrong_value(torch.tensor([3, -1]))
+    -1
+    """
+    if not x.numel():
+        return None
+    lowest, highest = x.detach().aminmax()  # both are NaN if any value is NaN
+    low, high = lowest.item(), highest.item()
+    if low >= least and high <= most and math.isfinite(low) and math.isfinite(high):
+        return None
+    return first_value(x, wrong_values(x, mask, least, most))
+
+
+def first_value(x: Tensor, where: Tensor) -> float | None:
+    """Return the first value of x (...) for which `where` (...) is True; None if there is none.
+
+    >>> first_value(torch.tensor([3, -1]), torch.tensor([False, True]))
+    -1
+    """
+    return x[where][0].item() if where.any() else None
 
 
 def upcast(x: Tensor) -> Tensor:

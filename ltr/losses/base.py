@@ -16,7 +16,13 @@ from ltr.ragged import (
     group_by_qid,
     sum_lists,
 )
-from ltr.shapes import check_lists, full_precision, upcast
+from ltr.shapes import (
+    check_lists,
+    first_wrong_value,
+    full_precision,
+    upcast,
+    wrong_values,
+)
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -289,23 +295,12 @@ def check_values(
 
     >>> check_values("labels", torch.tensor([2, 0, -1]), torch.tensor([True, True, False]), 0.0)
     """
-
-    def wrong() -> Tensor:
-        bad = ~x.isfinite() | (x < least) | (x > most)
-        return bad if mask is None else bad & mask
-
     if x.device.type != "cpu" or torch.compiler.is_compiling():
-        return wrong()
-    if not x.numel():
-        return None
+        return wrong_values(x, mask, least, most)
     try:
-        lowest, highest = x.detach().aminmax()  # both are NaN if any value is NaN
-        low, high = lowest.item(), highest.item()
-        if low >= least and high <= most and math.isfinite(low) and math.isfinite(high):
-            return None
-        value = first_value(x, wrong())
+        value = first_wrong_value(x, mask, least, most)
     except RuntimeError:  # `vmap` raises this
-        return wrong()
+        return wrong_values(x, mask, least, most)
     if value is None:
         return None
     if not math.isfinite(value):
@@ -314,12 +309,3 @@ def check_values(
         raise ValueError(f"{name} must be <= {most:g}, got {value:g}")
     hint = f": if that marks padding, give mask=labels != {value:g} or padding={value:g}"
     raise ValueError(f"{name} must be >= 0, got {value:g}{hint if name == 'labels' else ''}")
-
-
-def first_value(x: Tensor, where: Tensor) -> float | None:
-    """Return the first value of x (...) for which `where` (...) is True; None if there is none.
-
-    >>> first_value(torch.tensor([3, -1]), torch.tensor([False, True]))
-    -1
-    """
-    return x[where][0].item() if where.any() else None

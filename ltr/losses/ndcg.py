@@ -17,7 +17,7 @@ from ltr.gains import (
     log2_discount,
     ndcg_gains,
 )
-from ltr.losses.base import RankingLoss, Reduction, first_value
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.scaling import sinkhorn_scaled
 from ltr.losses.soft import cutoff_discount, shortfall, sort_operator
 from ltr.losses.softmax import softmax_divergence
@@ -38,6 +38,7 @@ from ltr.shapes import (
     check_flag,
     check_number,
     check_top_k,
+    first_value,
     masked_fill,
     positions,
 )

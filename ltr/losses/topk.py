@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ltr.gains import item_gains
-from ltr.losses.base import RankingLoss, Reduction, first_value
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.soft import (
     log_sum,
     rank_operator,
@@ -19,7 +19,7 @@ from ltr.losses.soft import (
 )
 from ltr.operators import RankOperator, SoftSort, SortOperator
 from ltr.operators.stochastic import one_draw
-from ltr.shapes import check_floats, check_whole
+from ltr.shapes import check_floats, check_whole, first_value
 
 _TOP_1 = [1.0]
 _TOP_1_AND_5 = [0.5, 0.0, 0.0, 0.0, 0.5]

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from ltr.operators import descending_order
-from ltr.shapes import check_choice, check_lists, count, masked_fill, upcast
+from ltr.shapes import (
+    check_choice,
+    check_lists,
+    count,
+    first_wrong_value,
+    masked_fill,
+    upcast,
+    wrong_values,
+)
 
 Empty = Literal["skip", "error"] | float
 Reduction = Literal["mean", "sum", "none"]
@@ -137,7 +145,7 @@ def rank(
     if topics and isinstance(labels, Tensor) and labels.dim() == scores.dim() + 1:
         check_lists(scores, mask=mask)
         by_topic = _check_topics(scores, labels, mask)
-        labels = by_topic.sum(-1).where((by_topic >= 0).all(-1), torch.nan)
+        labels = by_topic.sum(-1).where(~wrong_values(by_topic).any(-1), torch.nan)
     check_lists(scores, labels=labels, mask=mask, weights=weights, judged=judged)
     if judged is not None and judged.dtype != torch.bool:
         raise ValueError(f"judged must be bool (True = judged), got {judged.dtype}")
@@ -146,14 +154,14 @@ def rank(
     weights = None if weights is None else masked_fill(weights.detach().to(scores.dtype), mask)
     wrong = None
     if torch.compiler.is_compiling():
-        wrong = scores.isnan() | _is_wrong(labels)
-        wrong = (wrong if weights is None else wrong | _is_wrong(weights)).any(-1)
+        wrong = scores.isnan() | wrong_values(labels)
+        wrong = (wrong if weights is None else wrong | wrong_values(weights)).any(-1)
     else:
         if scores.numel() and bool(scores.amax().isnan()):
             raise ValueError(f"scores must not be NaN, got {int(scores.isnan().sum())} NaN")
-        _check_not_negative("labels", labels)
-        if weights is not None:
-            _check_not_negative("weights", weights)
+        for name, x in (("labels", labels if by_topic is None else by_topic), ("weights", weights)):
+            if x is not None and (value := first_wrong_value(x)) is not None:
+                raise ValueError(f"{name} must be finite and >= 0, got {value:g}")
     order = descending_order(scores, mask)
     return Ranked(
         scores=scores.gather(-1, order),
@@ -251,21 +259,6 @@ def check_labels(lists: Ranked, max_label: float | None) -> Ranked:
     )
 
 
-def _is_wrong(values: Tensor) -> Tensor:
-    return ~(values.isfinite() & (values >= 0))
-
-
-def _check_not_negative(name: str, values: Tensor) -> None:
-    """Raise `ValueError` unless all values are finite and >= 0."""
-    if not values.numel():
-        return
-    least, most = values.aminmax()
-    # `aminmax` takes one pass. If a value is NaN, `least` and `most` are both NaN.
-    if not bool((least >= 0) & (most < torch.inf)):
-        wrong = values[_is_wrong(values)][0].item()
-        raise ValueError(f"{name} must be finite and >= 0, got {wrong:g}")
-
-
 def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
     """Return labels (..., n, topics) in the dtype of the scores, 0 under the mask."""
     if labels.shape[:-1] != scores.shape:
@@ -274,10 +267,7 @@ def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor
             f"axis of topics, got {tuple(labels.shape)}"
         )
     topics = labels.detach().to(upcast(scores).dtype)
-    topics = topics if mask is None else torch.where(mask.unsqueeze(-1), topics, 0)
-    if not torch.compiler.is_compiling():
-        _check_not_negative("labels", topics)
-    return topics
+    return topics if mask is None else torch.where(mask.unsqueeze(-1), topics, 0)
 
 
 def _gather_items(values: Tensor, positions: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ltr.arrays import as_numbers, as_scores, list_numbers, rank
+from ltr.arrays import as_numbers, as_scores, check_labels, list_numbers, rank
 from ltr.shapes import check_choice
 
 Risk = Literal["none", "recall"]
@@ -119,8 +119,7 @@ def cutoff(
     grades = as_numbers("labels", labels).astype(np.float64)
     if grades.shape != values.shape:
         raise ValueError(f"labels must have the shape of scores {values.shape}, got {grades.shape}")
-    if (bad := np.flatnonzero(~((grades >= 0) & np.isfinite(grades)))).size:
-        raise ValueError(f"labels must be finite and >= 0, got {grades[bad[0]]} in row {bad[0]}")
+    check_labels("labels", grades)
     if not isinstance(risk, Real) or not 0 < risk < 1:
         raise ValueError(f"risk must lie in (0, 1), got {risk!r}")
     check_choice("loss", loss, "none", "recall")
