@@ -1,10 +1,10 @@
-"""Write the tables and the picture of docs/quality.md and README.md, from results of benchmarks.
+"""Write the tables and pictures of docs/quality.md and the first page, from results of benchmarks.
 
 python docs/quality_tables.py
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,14 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from tables import RESULTS, filled, setting, table
 
 RESULT = RESULTS / "large_tables.json"
+FULL = RESULTS / "large_tables_full.json"
 PLOT = Path(__file__).parent / "img" / "quality.svg"
+FIRST_PLOT = Path(__file__).parent / "img" / "beside_trees.svg"
 PAGES = (Path(__file__).parent / "quality.md", Path(__file__).parents[1] / "README.md")
 LEVEL = 0.05
 TREES, NETWORK, BOTH, OURS = "LightGBM", "NeuralRanker()", "blend", "Blend()"
@@ -381,19 +385,42 @@ def draw(found: Result, path: Path) -> None:
     """Draw the differences of the network and of both from LightGBM, with their intervals."""
     sets = {x: each for x, each in _compared(found).items() if {NETWORK, BOTH} <= {*each}}
     figure, axes = plt.subplots(figsize=(8, 0.9 + 0.36 * len(sets)), layout="constrained")
-    for height, each in enumerate(reversed(sets.values())):
-        for shift, name, color in ((0.15, NETWORK, "C0"), (-0.15, BOTH, "C1")):
-            mean, low, high = each[name]["difference"]
-            error = [[mean - low], [high - mean]]
-            axes.errorbar(mean, height + shift, xerr=error, fmt="o", ms=4, color=color, capsize=2)
-    axes.axvline(0, color="0.5", lw=1)
+    _differences(axes, sets, (NETWORK, BOTH), size=8)
     axes.set_xlim(-0.02, 0.08)
-    axes.set_yticks(range(len(sets)), [*reversed(sets)], fontsize=8)
     label = f"NDCG@10 minus LightGBM's, with 95 % intervals: {NETWORK} in blue, both in orange"
     figure.supxlabel(label, fontsize=9)
+    _save(figure, path)
+
+
+def draw_first(found: Result, path: Path) -> None:
+    """Draw the differences of the network and `Blend()` from the best trees, for the first page."""
+    sets = _beside_best(found)
+    figure, axes = plt.subplots(figsize=(6.4, 1.3 + 0.36 * len(sets)), layout="constrained")
+    _differences(axes, sets, (NETWORK, OURS), size=11)
+    figure.supxlabel("NDCG@10 minus that of the best trees, 95 % intervals", fontsize=11)
+    figure.legend(loc="outside upper center", ncols=2, fontsize=11, frameon=False)
+    _save(figure, path)
+
+
+def _differences(
+    axes: Axes, sets: Mapping[str, Mapping[str, Result]], names: Sequence[str], size: int
+) -> None:
+    """Draw the differences of two rankers, a row for each set; one may not have been measured."""
+    for shift, name, color in zip((0.15, -0.15), names, ("C0", "C1"), strict=True):
+        rows = [(i, each[name]) for i, each in enumerate(reversed(sets.values())) if name in each]
+        heights = [height + shift for height, _ in rows]
+        mean, low, high = np.transpose([one["difference"] for _, one in rows])
+        style = {"fmt": "o", "ms": 4, "color": color, "capsize": 2, "label": name}
+        axes.errorbar(mean, heights, xerr=[mean - low, high - mean], **style)
+    axes.axvline(0, color="0.5", lw=1)
+    axes.set_yticks(range(len(sets)), [*reversed(sets)], fontsize=size)
     axes.grid(axis="x", alpha=0.3)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Save a picture: the same numbers give the same file."""
     with matplotlib.rc_context({"svg.hashsalt": "ltr"}):
-        figure.savefig(path, metadata={"Date": None})  # the same file each time
+        figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 
 
@@ -411,7 +438,7 @@ def tables() -> dict[str, str]:
         named[name] = rows(json.loads((RESULTS / f"large_tables_{name}.json").read_text()))
     fits = json.loads((RESULTS / "fit_parts.json").read_text())
     named |= {"parts": parts(fits), "steps": steps(fits)}
-    beside = json.loads((RESULTS / "large_tables_full.json").read_text())
+    beside = json.loads(FULL.read_text())
     named |= {"full": full(beside), "first": first(beside)}
     named |= {"count": count(beside), "rivals": rivals(beside)}
     return named | {"blends": blends(ours, leaves)}
@@ -419,6 +446,7 @@ def tables() -> dict[str, str]:
 
 if __name__ == "__main__":
     draw(json.loads(RESULT.read_text()), PLOT)
+    draw_first(json.loads(FULL.read_text()), FIRST_PLOT)
     for page in PAGES:
         page.write_text(filled(page.read_text(), tables()))
         print(f"wrote {page}")  # noqa: T201

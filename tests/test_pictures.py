@@ -38,11 +38,13 @@ def test_plots_of_measurements(name, tmp_path):
     assert_same(script.PLOT, tmp_path / "plot.svg")
 
 
-def test_the_picture_of_quality(tmp_path, monkeypatch):
+def test_the_pictures_of_quality(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
     script = load("quality_tables")
     script.draw(json.loads(script.RESULT.read_text()), tmp_path / "plot.svg")
     assert_same(script.PLOT, tmp_path / "plot.svg")
+    script.draw_first(json.loads(script.FULL.read_text()), tmp_path / "first.svg")
+    assert_same(script.FIRST_PLOT, tmp_path / "first.svg")
 
 
 def test_the_picture_of_the_readme(tmp_path):
