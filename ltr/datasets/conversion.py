@@ -89,7 +89,8 @@ def convert(
     Raises:
         ValueError: an argument is wrong; another process writes to `out`; or the source has an
             error that `read_letor` or `read_table` refuses. The message names the file and the
-            line, or the row and the column.
+            line, or the row and the column. Or rows have to be grouped, and DuckDB, the extra
+            `convert`, is not installed.
         OSError: a file cannot be written, for example because the disk is full.
 
     >>> from tempfile import TemporaryDirectory
@@ -279,7 +280,13 @@ def group_chunks(
 @contextmanager
 def _database(temporary: Path) -> Iterator[Any]:
     """Open a DuckDB database; its file and memory errors become `OSError`s."""
-    import duckdb
+    try:
+        import duckdb
+    except ImportError:
+        raise ValueError(
+            "the rows of a query are not together, and grouping them needs duckdb: "
+            "pip install 'ltr-torch[convert]', or sort the rows by query"
+        ) from None
 
     settings: dict[str, Any] = {
         "memory_limit": MEMORY,

@@ -299,6 +299,19 @@ def test_no_extension_of_duckdb_is_loaded(tmp_path: Path, monkeypatch: pytest.Mo
     assert found == [(False, False)]
 
 
+def test_without_duckdb_grouped_rows_convert_and_others_name_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "duckdb", None)  # an import of it fails
+    grouped = frame().assign(query=[f"q{3 * i // ROWS}" for i in range(ROWS)])
+    grouped.to_csv(path := tmp_path / "grouped.csv", index=False)
+    assert len(convert(path, tmp_path / "s", qid="query", label="grade")) == 3
+    grouped.assign(query=[f"q{i % 3}" for i in range(ROWS)]).to_csv(path, index=False)
+    with pytest.raises(ValueError, match=r"needs duckdb: pip install 'ltr-torch\[convert\]'"):
+        convert(path, tmp_path / "t", qid="query", label="grade")
+    assert {file.name for file in tmp_path.iterdir()} == {"grouped.csv", "s"}
+
+
 # 8: columns that no model can learn from, or learns the wrong thing from
 
 IDS = [10**18 + i for i in range(ROWS)]
