@@ -403,7 +403,7 @@ def draw_first(found: Result, path: Path) -> None:
 
 
 def _differences(
-    axes: Axes, sets: Mapping[str, Mapping[str, Result]], names: Sequence[str], size: int
+    axes: Axes, sets: dict[str, dict[str, Result]], names: Sequence[str], size: int
 ) -> None:
     """Draw the differences of two rankers, a row for each set; one may not have been measured."""
     for shift, name, color in zip((0.15, -0.15), names, ("C0", "C1"), strict=True):
