@@ -29,6 +29,7 @@ PROGRAMS = {
     "compare_runs": "Compare two runs",
     "explain_query": "Explain a query",
     "fuse_and_diversify": "Fuse and diversify",
+    "slices_and_probabilities": "Slices and calibration",
 }
 HEAD = """# Examples: short programs to copy
 

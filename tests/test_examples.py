@@ -119,6 +119,18 @@ def test_fuse_and_diversify(tmp_path):
     assert found["diversified"][0] > found["fused"][0] - 0.02
 
 
+def test_slices_and_probabilities(tmp_path, capsys):
+    options = ["--searches", "450", "--output", str(tmp_path)]
+    slices, found = load("slices_and_probabilities").main(options)
+    phone, desktop = (
+        slices["device", name]["ndcg@5"].models[1].difference.mean for name in ("phone", "desktop")
+    )
+    assert phone > 0.15  # the photos, which the order of prices does not see, decide there
+    assert abs(desktop) < 0.1
+    assert found.ece < 0.1
+    assert "Brier score" in capsys.readouterr().out
+
+
 @pytest.mark.slow  # exports; tests/export and tests/serve have its parts
 def test_shop(tmp_path, capsys):
     answer = load("shop").main(["--rows", "2000", "--output", str(tmp_path)])
@@ -129,7 +141,9 @@ def test_shop(tmp_path, capsys):
 def test_the_page_includes_the_programs():
     script = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "examples.py")))
     lines = script.PAGE.read_text().splitlines()
-    assert [f'    --8<-- "examples/{name}.py"' in lines for name in script.PROGRAMS] == [True] * 7
+    assert [f'    --8<-- "examples/{name}.py"' in lines for name in script.PROGRAMS] == [
+        True
+    ] * len(script.PROGRAMS)
 
 
 @pytest.mark.slow  # runs all programs at their full size
