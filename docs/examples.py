@@ -23,6 +23,7 @@ PAGE = ROOT / "docs" / "examples.md"
 PICTURES = ROOT / "docs" / "img" / "examples"
 PROGRAMS = {
     "shop": "A shop's table, from Parquet to HTTP",
+    "trade_off": "Clicks and purchases",
     "sessions": "A recommender by session ids",
     "trees_with_our_loss": "LightGBM with our loss",
     "clicks": "A click log to a debiased model",

@@ -78,8 +78,8 @@ def check_columns(named: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the use and the name of each column; if a name is invalid, raise an error.
 
     Args:
-        named: the name of a column for each use; several names for "features" and "categories";
-            None for a use without a column.
+        named: the name of a column for each use; several names for "features" and "categories",
+            and one or several for "label"; None for a use without a column.
 
     >>> check_columns({"qid": "q", "label": None, "features": ["a", "b"]})
     [('qid', 'q'), ('features', 'a'), ('features', 'b')]
@@ -90,6 +90,7 @@ def check_columns(named: Mapping[str, Any]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for use, given in named.items():
         several = use in ("features", "categories")
+        several = several or (use == "label" and isinstance(given, list | tuple))
         if given is None:
             continue
         if several and (isinstance(given, str) or not isinstance(given, Iterable)):

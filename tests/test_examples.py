@@ -138,6 +138,15 @@ def test_shop(tmp_path, capsys):
     assert "NDCG@10 on 100 new searches: 0.9" in capsys.readouterr().out
 
 
+@pytest.mark.slow  # trains five rankers; tests/estimators/test_several_labels.py has its parts
+def test_trade_off(tmp_path, capsys):
+    found = load("trade_off").main(["--rows", "2000", "--output", str(tmp_path)])
+    assert found[0].means[0] > found[-1].means[0]
+    assert found[0].means[1] < found[-1].means[1]
+    assert (tmp_path / "trade_offs.png").stat().st_size > 10_000
+    assert "served scores: [" in capsys.readouterr().out
+
+
 def test_the_page_includes_the_programs():
     script = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "examples.py")))
     lines = script.PAGE.read_text().splitlines()

@@ -15,7 +15,7 @@ from ltr.files import check_path
 
 _ROLES = {
     "qid": (None, "column of the queries; not for LETOR text"),
-    "label": (None, "column of the relevance, >= 0"),
+    "label": ("+", "column of the relevance, >= 0; or several, such as clicks and purchases"),
     "weight": (None, "column of the rows' weights"),
     "position": (None, "column of the positions at which documents were shown, from 1"),
     "protected": (None, "column of numbers above 0 in the protected group"),
@@ -66,7 +66,13 @@ class LineParser(argparse.ArgumentParser):
         """
         if "output" in self._outputs and any(word.partition("=")[0] == "--out" for word in args):
             self.error("--out is now --output")
-        values, others = super().parse_known_args(args, *given, **named)
+        try:
+            values, others = super().parse_known_args(args, *given, **named)
+        except CommandError:
+            # `--label grade TABLE` could also be two labels without a table.
+            if (moved := table_first([*args])) is None:
+                raise
+            values, others = super().parse_known_args(moved, *given, **named)
         self._check_outputs(values)
         return values, others
 
@@ -90,6 +96,21 @@ class LineParser(argparse.ArgumentParser):
         """Raise a `CommandError` with the message."""
         message = re.sub(r"^argument (\S+): must ", r"\1 must ", message)
         raise CommandError(f"{message} (see `{self.prog} --help`)")
+
+
+def table_first(args: list[str]) -> list[str] | None:
+    """Return the words with the last value of `--label` first; None if it has fewer than two.
+
+    >>> table_first(["--qid", "q", "--label", "y", "a.csv", "--quiet"])
+    ['a.csv', '--qid', 'q', '--label', 'y', '--quiet']
+    """
+    if "--label" not in args:
+        return None
+    start = args.index("--label") + 1
+    end = start
+    while end < len(args) and not args[end].startswith("-"):
+        end += 1
+    return [args[end - 1], *args[: end - 1], *args[end:]] if end - start > 1 else None
 
 
 def _expanded(value: Any, expand: Expand) -> list[Path]:
@@ -170,4 +191,7 @@ def add_roles(parser: LineParser) -> None:
 
 def roles_of(given: Namespace) -> dict[str, Any]:
     """Return the names of the columns by their use, as `prepare` takes them."""
-    return {name: getattr(given, name) for name in _ROLES}
+    roles = {name: getattr(given, name) for name in _ROLES}
+    if roles["label"] is not None and len(roles["label"]) == 1:
+        [roles["label"]] = roles["label"]
+    return roles

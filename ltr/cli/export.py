@@ -90,7 +90,7 @@ def export(parser: LineParser, args: list[str]) -> None:
             }
             frame = load_table(given.test, text | {schema.qid})
             schema.check(frame)
-            test = frame, frame[schema.label].to_numpy(), frame[schema.qid].to_numpy()
+            test = frame, frame[schema.labels[0]].to_numpy(), frame[schema.qid].to_numpy()
         blend = Blend.load(find_model(given.model), trust=given.trust)
         written = blend.export(given.output, test=test, single=given.float32, **options)
     _print(written)

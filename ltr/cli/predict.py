@@ -77,8 +77,31 @@ def test(parser: LineParser, args: list[str]) -> None:
         scores = Path(folder, f"{Path(given.model).name}.parquet")
         needed = ["qid", "label"] if given.qrels is None else ["qid"]
         write_scores(given, scores, needed=needed)
+        if isinstance(given.label, tuple):
+            _report_labels(given, scores)
+            return
         given.files, given.score, given.by = [str(scores)], None, []
         report(given, [given.table])
+
+
+def _report_labels(given: Namespace, scores: Path) -> None:
+    """Print the metrics of several labels, a column for each."""
+    import pandas as pd
+
+    from ltr.reports.evaluation import DEFAULT
+    from ltr.reports.several import evaluate_labels
+
+    for option in ("qrels", "plot", "html", "output"):
+        if getattr(given, option) is not None:
+            raise CommandError(f"--{option} needs one label: name it by --label")
+    metrics = given.metrics or DEFAULT
+    if given.at:
+        metrics = [f"{name.partition('@')[0]}@{k}" for name in metrics for k in given.at]
+    options = {name: getattr(given, name) for name in ("ties", "confidence", "resamples", "seed")}
+    empty = given.empty if given.empty in ("skip", "error") else float(given.empty)
+    table = pd.read_parquet(scores)
+    columns = table[[*given.label]], table["score"], table[given.qid]
+    print(evaluate_labels(*columns, metrics, gain=given.gain or "exp2", empty=empty, **options))
 
 
 def _add_table(parser: LineParser) -> None:
@@ -184,7 +207,15 @@ def _keys(given: Namespace, model: Any, needed: Sequence[str]) -> list[str]:
     lists, uses = holds_lists(given.table), ("qid", "doc_id", "label")
     there = uses if lists else column_names(given.table)
     for use in uses:
-        name, known = getattr(given, use), use if lists else getattr(model.schema, use, None)
+        name, known = getattr(given, use), getattr(model.schema, use, None)
+        if isinstance(known, tuple) and name in (None, *known):  # one or all of several labels
+            labels = known if name is None else (name,)
+            missing = () if lists else [x for x in labels if x not in there]
+            if missing and use in needed:
+                raise CommandError(f"--label is required: the table has no column {missing[0]!r}")
+            given.label = tuple(x for x in labels if x not in missing) or None
+            continue
+        known = use if lists else known
         if name is not None and name not in there:
             option, near = use.replace("_", "-"), nearest(name, there)
             raise CommandError(f"--{option} {name}: the table has no such column: {near}")
@@ -194,7 +225,8 @@ def _keys(given: Namespace, model: Any, needed: Sequence[str]) -> list[str]:
         if name in ("score", "probability", "rank"):
             raise CommandError(f"{name!r} is a column of the output, so no key may have this name")
         setattr(given, use, name)
-    names = (given.qid, given.doc_id, given.label)
+    labels = given.label if isinstance(given.label, tuple) else [given.label]
+    names = (given.qid, given.doc_id, *(["label"] if lists and given.label else labels))
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
@@ -212,6 +244,11 @@ def _scored(
     calibration = load_calibration(given)
     for table, scores in score_table(model, given.table, given.qid, **options):
         columns = {name: without_codes(table.column(name)) for name in table.column_names}
+        joint = columns.get("label")
+        if joint is not None and pa.types.is_fixed_size_list(joint.type):  # as lists have them
+            values = np.stack(columns.pop("label").to_numpy())
+            several = zip(model.schema.labels, values.T, strict=True)
+            columns |= {name: pa.array(x) for name, x in several if name in given.label}
         columns["score"] = scores.astype(np.float32)
         if calibration is not None:
             columns["probability"] = calibration.of_scores(scores)

@@ -1,8 +1,10 @@
 """`ltr train`: train a `NeuralRanker` on a table, with or without boosted trees."""
 
 from argparse import ArgumentTypeError, Namespace
+from contextlib import suppress
+from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ltr.cli.arguments import (
     LineParser,
@@ -18,7 +20,7 @@ from ltr.cli.errors import CommandError
 from ltr.files import check_path
 
 if TYPE_CHECKING:
-    from ltr.losses import RankingLoss
+    from ltr.losses import RankingLoss, SeveralLabels
 
 _NEXT = "Go on with: ltr test {0} TABLE | ltr predict {0} TABLE --output scores.parquet"
 
@@ -30,6 +32,7 @@ def train(parser: LineParser, args: list[str]) -> None:
 
       ltr train train.parquet --qid query --label grade --output model
       ltr train train.parquet --qid query --label grade --with lightgbm --output model
+      ltr train shop.csv --qid query --label click buy --trade-off click=1 buy=3 --output model
       ltr train Fold1/train.txt --val Fold1/vali.txt --output model
     """
     add = parser.add_argument
@@ -46,6 +49,8 @@ def train(parser: LineParser, args: list[str]) -> None:
     add("--effort", choices=efforts, default="default", help="training time against quality")
     add("--with", dest="trees", choices=["lightgbm"], help="average with LightGBM's trees")
     add("--loss", metavar="NAME", help="of the networks: SoftNDCG, own.MyLoss; default: XENDCG")
+    about = "the weight of each label; default: 1"
+    add("--trade-off", nargs="+", type=_weight, metavar="LABEL=1", help=about)
     about = "scores only rise (=1) or fall (=-1) with this column of numbers"
     add("--monotone", nargs="+", type=_direction, metavar="COLUMN=1", help=about)
     about = "columns relative to the list: rank and difference from its mean; default: auto"
@@ -73,9 +78,8 @@ def train(parser: LineParser, args: list[str]) -> None:
     if given.threads is not None:
         torch.set_num_threads(given.threads)
     verbose = 0 if given.quiet else 1
-    ranker: NeuralRanker | Blend = NeuralRanker(
+    ranker: Any = NeuralRanker(
         effort=given.effort,
-        loss=_loss(given),
         relative={"true": True, "false": False}.get(given.relative, "auto"),
         monotone=directions or None,
         metric=given.metric,
@@ -88,6 +92,7 @@ def train(parser: LineParser, args: list[str]) -> None:
     data = prepare_varied(given.table, roles_of(given), **options)
     if given.val:
         data = validated(data, given.val)
+    ranker.set_params(loss=_of_labels(given, _loss(given), data.schema.labels))
     if given.trees:
         ranker = Blend(ranker, n_jobs=given.threads, verbose=verbose)
     ranker.fit(data)
@@ -105,11 +110,40 @@ def _folder(text: str) -> str:
     return text
 
 
+def _weight(text: str) -> tuple[str, float]:
+    label, _, weight = text.rpartition("=")
+    with suppress(ValueError):
+        if label and (value := float(weight)) >= 0 and value < float("inf"):
+            return label, value
+    raise ArgumentTypeError(f"must be LABEL=WEIGHT with a weight >= 0, got {text!r}")
+
+
 def _direction(text: str) -> tuple[str, int]:
     column, _, direction = text.rpartition("=")
     if not column or direction not in ("1", "-1"):
         raise ArgumentTypeError(f"must be COLUMN=1 or COLUMN=-1, got {text!r}")
     return column, int(direction)
+
+
+def _of_labels(
+    given: Namespace, loss: "RankingLoss | None", labels: tuple[str, ...]
+) -> "RankingLoss | SeveralLabels | None":
+    """Return the loss of several labels, with the weights of `--trade-off`."""
+    from ltr.losses import XENDCG, SeveralLabels
+
+    pairs = dict(given.trade_off or ())
+    if given.trade_off and (len(pairs) < len(given.trade_off) or {*pairs} != {*labels}):
+        raise CommandError(
+            f"--trade-off must name each label once, {', '.join(labels)}, got {', '.join(pairs)}"
+        )
+    if len(labels) < 2:
+        if pairs:
+            raise CommandError(f"--trade-off needs several labels, got {', '.join(labels)}")
+        return loss
+    if given.trees:
+        raise CommandError(f"--with {given.trees} takes one label, got {', '.join(labels)}")
+    each = XENDCG(gamma="random") if loss is None else loss
+    return SeveralLabels({x: (deepcopy(each), pairs.get(x, 1.0)) for x in labels})
 
 
 def _loss(given: Namespace) -> "RankingLoss | None":

@@ -46,7 +46,7 @@ def convert(
     out: str | PathLike[str],
     *,
     qid: str | None = None,
-    label: str | None = None,
+    label: str | Sequence[str] | None = None,
     weight: str | None = None,
     position: str | None = None,
     protected: str | None = None,
@@ -71,7 +71,8 @@ def convert(
             `TableDataModule`. A query may be in several files.
         out: the folder, which must be new or empty.
         qid: the column of the query; None for LETOR text.
-        label: the column of the labels; None for LETOR text, or if there are no labels.
+        label: the column of the labels, or several columns; None for LETOR text, or if there are no
+            labels.
         weight: see `Schema`.
         position: see `Schema`.
         protected: see `Schema`.

@@ -17,7 +17,7 @@ from ltr.datasets.column_steps import Category, Date, Step
 from ltr.datasets.letor import read_letor_files
 from ltr.datasets.list_files import is_list_folder, letor_schema, open_lists
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.schema import Schema
+from ltr.datasets.schema import Schema, one_or_several
 from ltr.datasets.splits import check_one_split, find_splits
 from ltr.datasets.table_files import find_files, kind_of_file
 from ltr.files import check_path
@@ -39,7 +39,7 @@ def is_letor(source: Any) -> bool:
     Raises:
         ValueError: `source` is a path or pattern without a file.
     """
-    if not isinstance(source, str | PathLike):
+    if not isinstance(source, str | PathLike) or is_list_folder(source):
         return False
     return kind_of_file(find_files(check_path("source", source))[0]) == "letor"
 
@@ -108,6 +108,7 @@ def schema_of(data: ListDataset, roles: Mapping[str, Any]) -> Schema:
         )
     features = roles.get("features")
     uses = {key: name for key, name in roles.items() if key not in ("features", "categories")}
+    uses["label"] = one_or_several(uses.get("label"))
     found = data.schema
     names = {"qid": "qid", "label": "label", "doc_id": "doc_id"}
     what = "LETOR text"

@@ -85,7 +85,8 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     Args:
         features: float32 (documents, d); NaN is a missing value.
-        labels: float32 (documents,), >= 0; None for data without labels.
+        labels: float32 (documents,), >= 0; or (documents, labels) for several labels, with NaN
+            where one is not known; None for data without labels.
         offsets: int64 (lists + 1,), ascending; list i has the documents offsets[i] to
             offsets[i + 1] - 1, at least one.
         qids: one string per list.
@@ -141,6 +142,8 @@ class ListDataset(Dataset[dict[str, Any]]):
         documents = len(features) if labels is None else len(labels)
         for name, array in arrays.items():
             axis = {"features": " d", "categories": " c"}.get(name, "")
+            if name == "labels" and array.ndim == 2:
+                axis = " labels"
             if array.ndim != 1 + bool(axis) or len(array) != documents:
                 raise ValueError(f"{name} must be ({documents},{axis}), got shape {array.shape}")
         if offsets.shape != (len(qids) + 1,) or offsets[0] != 0 or offsets[-1] != documents:
@@ -186,7 +189,8 @@ class ListDataset(Dataset[dict[str, Any]]):
 
         Args:
             features: (documents, d), finite.
-            labels: (documents,), graded relevance >= 0.
+            labels: (documents,), graded relevance >= 0; or (documents, labels), several labels,
+                with NaN where one is not known.
             qid: (documents,), the name of each document's list; any type, kept as a string: see
                 `ltr.columns.qid_text`.
             doc_id: (documents,), the documents' names, kept as strings by the same rule; None if
@@ -214,13 +218,14 @@ class ListDataset(Dataset[dict[str, Any]]):
         ids = None if doc_id is None else as_names("doc_id", doc_id)
         documents = len(values)
         for argument, array in (("labels", grades), ("qid", names), ("doc_id", ids)):
-            if array is not None and array.shape != (documents,):
+            several = argument == "labels" and array is not None and array.ndim == 2
+            if array is not None and array.shape[: 2 - several] != (documents,):
                 raise ValueError(f"{argument} must have shape ({documents},), got {array.shape}")
         rows = np.arange(documents)  # these are the caller's row numbers
         if padding is not None:
             if isinstance(padding, bool) or not isinstance(padding, Real) or padding != padding:
                 raise ValueError(f"padding must be the label of padding, got {padding!r}")
-            rows = np.flatnonzero(grades != padding)
+            rows = np.flatnonzero((grades != padding).reshape(documents, -1).any(axis=1))
             given, values, grades, names = (x[rows] for x in (given, values, grades, names))
             ids = None if ids is None else ids[rows]
             if not len(rows):
@@ -231,12 +236,15 @@ class ListDataset(Dataset[dict[str, Any]]):
                 f"features must be finite in float32, got {given[row, column]} "
                 f"at row {rows[row]}, column {column}"
             )
-        for row in np.flatnonzero(~(np.isfinite(grades) & (grades >= 0)))[:1]:
-            hint = ""
-            if grades[row] < 0:
-                hint = f": if that marks padding, leave the row out or give padding={grades[row]:g}"
+        good = np.isfinite(grades) & (grades >= 0)
+        if grades.ndim == 2:
+            good |= np.isnan(grades)
+        for row, *column in np.argwhere(~good)[:1]:
+            grade, hint = grades[row, *column], ""
+            if grade < 0:
+                hint = f": if that marks padding, leave the row out or give padding={grade:g}"
             raise ValueError(
-                f"labels must be finite and >= 0, got {grades[row]:g} at row {rows[row]}{hint}"
+                f"labels must be finite and >= 0, got {grade:g} at row {rows[row]}{hint}"
             )
         where: dict[str, Any] = {"numbers": rows, "at": "at row"}
         texts = as_texts("qid", names, "name a list", **where)
@@ -434,7 +442,7 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     @property
     def labels(self) -> np.ndarray:
-        """The labels, float32 (documents,).
+        """The labels, float32 (documents,), or (documents, labels) if there are several.
 
         Raises:
             ValueError: there are no labels.
@@ -442,6 +450,21 @@ class ListDataset(Dataset[dict[str, Any]]):
         if not self.has_labels:
             raise ValueError("the lists must have labels, got none: name the label column")
         return self._whole("labels")
+
+    @property
+    def relevance(self) -> np.ndarray:
+        """One label of each document, float32 (documents,).
+
+        Several labels are added up, each divided by its largest value; one that is not known is 0.
+
+        Raises:
+            ValueError: there are no labels.
+        """
+        labels = self.labels
+        if labels.ndim == 1:
+            return labels
+        known = np.nan_to_num(labels)
+        return (known / np.maximum(known.max(axis=0, initial=0), 1e-30)).sum(axis=1)
 
     @property
     def categories(self) -> np.ndarray | None:
@@ -516,26 +539,26 @@ class ListDataset(Dataset[dict[str, Any]]):
         )
 
     def relevant(self) -> np.ndarray:
-        """Return which lists have a document with label > 0, bool (lists,).
+        """Return which lists have a document with a label > 0, bool (lists,).
 
         Raises:
             ValueError: there are no labels.
         """
-        return self._of_labels(np.maximum) > 0
+        return np.any(self._of_labels(np.fmax) > 0, axis=1)
 
     def varied(self) -> np.ndarray:
-        """Return which lists have at least two distinct labels, bool (lists,).
+        """Return which lists have at least two distinct values of a label, bool (lists,).
 
         Raises:
             ValueError: there are no labels.
         """
-        return self._of_labels(np.maximum) > self._of_labels(np.minimum)
+        return np.any(self._of_labels(np.fmax) > self._of_labels(np.fmin), axis=1)
 
     def _of_labels(self, extreme: np.ufunc) -> np.ndarray:
-        """Return the largest or the least label of each list, float32 (lists,)."""
+        """Return the largest or the least value of each list's labels, float32 (lists, labels)."""
         parts = self.blocks(only={"labels"}) if len(self) else ()
-        found = [extreme.reduceat(part.labels, part.offsets[:-1]) for part in parts]
-        return np.concatenate([np.empty(0, np.float32), *found])
+        values = [extreme.reduceat(part.labels, part.offsets[:-1]) for part in parts]
+        return np.concatenate(values).reshape(len(self), -1) if values else np.empty((0, 1))
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "ListDataset":
         """Return the lists with these numbers, in this order; no array is copied.
@@ -739,6 +762,28 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
     )
     joined.first_feature = parts[0].first_feature
     return joined
+
+
+def constant_label(labels: np.ndarray, names: Sequence[str] = ()) -> str | None:
+    """Return the only value of a label, in words, if it has one; None if each label varies.
+
+    Args:
+        labels: (documents,) or (documents, labels).
+        names: the names of several labels.
+
+    >>> constant_label(np.array([[0.0, np.nan], [1.0, np.nan]]), ["click", "buy"])
+    "no value of 'buy'"
+    >>> constant_label(np.array([2.0, 2.0]))
+    '2'
+    """
+    columns = labels.reshape(len(labels), -1).T
+    for i, values in enumerate(columns):
+        known = values[~np.isnan(values)]
+        if len(known) and known.min() < known.max():
+            continue
+        name = f" of {names[i] if i < len(names) else i!r}" * (len(columns) > 1)
+        return f"{known[0]:g}{name}" if len(known) else f"no value{name}"
+    return None
 
 
 _RECENT = 16

@@ -8,7 +8,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_info
 from torch.utils.data import DataLoader, Dataset
 
-from ltr.datasets.lists import ListDataset
+from ltr.datasets.lists import ListDataset, constant_label
 from ltr.datasets.samplers import ListSampler, order_lists
 from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.shapes import check_at_least, check_whole
@@ -189,7 +189,7 @@ class ListDataModule(SplitDataModule):
         """
         train = train.to_fit()
         numbers = train.features, train.categories
-        fit_documents(self.feature_transform, *numbers, train.labels, train.offsets)
+        fit_documents(self.feature_transform, *numbers, train.relevance, train.offsets)
 
     def refuse_equal_labels(self, train: ListDataset, what: str = "labels") -> None:
         """Raise an error if all training labels are equal.
@@ -200,11 +200,13 @@ class ListDataModule(SplitDataModule):
         """
         if not train.has_labels:
             return
+        constant = None
         for labels in (train.to_fit().labels, train.labels):  # a sample's labels usually suffice
-            if not len(labels) or labels.min() < labels.max():
+            constant = constant_label(labels)
+            if constant is None or not len(labels):
                 return
         raise ValueError(
-            f"{what} must not all be equal, got {labels[0]:g} in all {len(labels)} documents of "
+            f"{what} must not all be equal, got {constant} in all {len(train.labels)} documents of "
             "the training lists: there is nothing to learn"
         )
 

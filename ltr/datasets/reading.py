@@ -194,7 +194,7 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder) -> ListDataset:
         codes = np.empty((len(rows), len(categories)), np.int64)
         for position, (name, one) in enumerate(categories.items()):
             codes[:, position] = one.read(name, or_nulls(frame.column(name)))[rows, 0]
-    uses = {use: getattr(schema, use) for use in _RULES}
+    uses = {use: getattr(schema, use) for use in _RULES if use != "label"}
     numbers = {
         use: amounts(frame, name, use)[rows]
         for use, name in uses.items()
@@ -211,7 +211,7 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder) -> ListDataset:
             doc_id = name_texts(ids, f"column {schema.doc_id!r}: {what}").take(pa.array(rows))
     return ListDataset(
         features,
-        numbers.pop("label", None),
+        labels_of(frame, schema, rows),
         order.offsets,
         order.qids,
         doc_id,
@@ -219,6 +219,23 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder) -> ListDataset:
         rows=rows,
         **numbers,
     )
+
+
+def labels_of(frame: Frame, schema: Schema, rows: np.ndarray) -> np.ndarray | None:
+    """Return the labels of a table, float32 (rows,), or (rows, labels) if it has several.
+
+    Several labels may be missing, which is NaN. The result is None if a column is missing.
+
+    Args:
+        frame: the table.
+        schema: how the columns are used.
+        rows: int64 (rows,), a permutation of the table's rows.
+    """
+    if not schema.labels or not {*schema.labels} <= {*frame.column_names}:
+        return None
+    several = len(schema.labels) > 1
+    columns = [amounts(frame, name, "label", unknown=several)[rows] for name in schema.labels]
+    return np.stack(columns, axis=1) if several else columns[0]
 
 
 def features_of(
@@ -289,8 +306,14 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
     return groups, qids.to_pylist()
 
 
-def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
+def amounts(frame: Frame, name: Any, use: str, *, unknown: bool = False) -> np.ndarray:
     """Return the values of a column, float32 (rows,), after the checks of `_RULES` for its use.
+
+    Args:
+        frame: the table.
+        name: the name of the column.
+        use: its use.
+        unknown: whether values may be missing, which is NaN.
 
     Raises:
         ValueError: see `read_table`.
@@ -300,7 +323,10 @@ def amounts(frame: Frame, name: Any, use: str) -> np.ndarray:
     if kind_of(dtype := frame.schema.field(name).type) not in ("number", "boolean", "missing"):
         raise ValueError(f"column {name!r}: {what} must be a number, got type {dtype}")
     values = Number().read(name, frame.column(name))[:, 0]
-    for row in np.flatnonzero(~(np.isfinite(values) & holds(values)))[:1]:
+    good = np.isfinite(values) & holds(values)
+    if unknown:
+        good |= np.isnan(values)
+    for row in np.flatnonzero(~good)[:1]:
         problem = f"{what} must be {rule}, got {_shown(frame, name, int(row))}"
         if values[row] < 0 and use == "label":
             problem += " (leave out rows of padding or without a judgement)"

@@ -27,7 +27,8 @@ class Schema:
 
     Args:
         qid: the column of the query that a row belongs to.
-        label: the column of graded relevance, or None.
+        label: the column of graded relevance, or None; or the columns of several labels, such as
+            clicks and purchases, which then may have missing values; see `SeveralLabels`.
         weight: the column of the rows' weights, or None.
         position: the column of the positions at which documents were shown, or None.
         protected: the column of the protected group (above 0 for its documents), or None; see
@@ -45,12 +46,16 @@ class Schema:
     """
 
     qid: str
-    label: str | None = None
+    label: str | Sequence[str] | None = None
     weight: str | None = None
     position: str | None = None
     protected: str | None = None
     doc_id: str | None = None
     steps: Mapping[str, Step] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.label is not None and not isinstance(self.label, str):
+            object.__setattr__(self, "label", one_or_several(self.label))
 
     @classmethod
     def infer(
@@ -58,7 +63,7 @@ class Schema:
         table: pa.Table,
         *,
         qid: str,
-        label: str | None = None,
+        label: str | Sequence[str] | None = None,
         weight: str | None = None,
         position: str | None = None,
         protected: str | None = None,
@@ -133,6 +138,13 @@ class Schema:
         kept = {*names}
         return replace(self, steps={x: step for x, step in self.steps.items() if x in kept})
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of the labels: none, one or several."""
+        if self.label is None:
+            return ()
+        return (self.label,) if isinstance(self.label, str) else tuple(self.label)
+
     @cached_property
     def features(self) -> dict[str, int]:
         """The columns of features, each with the number of features that it becomes."""
@@ -169,14 +181,14 @@ class Schema:
     @property
     def columns(self) -> list[str]:
         """The names of all columns that the schema uses."""
-        keys = (getattr(self, key) for key in _KEYS)
-        found = [*(name for name in keys if name is not None), *self.features, *self.categories]
-        return list(dict.fromkeys(found))
+        keys = [self.qid, *self.labels, *(getattr(self, key) for key in _KEYS[2:])]
+        names = [*(name for name in keys if name is not None), *self.features, *self.categories]
+        return list(dict.fromkeys(names))
 
     def optional(self, *, needs_label: bool = True, needs_weight: bool = True) -> set[str]:
         """Return the columns that a table may lack; see `read_table`."""
         training = {self.weight, self.position, self.protected}
-        found = set() if needs_label else {self.label}
+        found: set[str | None] = set() if needs_label else {*self.labels}
         found |= set() if needs_label and needs_weight else training
         return {name for name in found if name is not None}
 
@@ -238,8 +250,10 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain data, which can be written as JSON."""
+        several = isinstance(self.label, tuple)
         return {
             **{key: getattr(self, key) for key in _KEYS},
+            **({"label": [*self.labels]} if several else {}),
             "features": self.features,
             "dates": self.dates,
             "categories": {
@@ -273,3 +287,14 @@ class Schema:
             ):
                 return found
         raise ValueError(f"a schema must be a dict as Schema.to_dict makes it, got {data!r}")
+
+
+def one_or_several(label: Any) -> Any:
+    """Return the columns of several labels as a tuple; the name itself if there is only one.
+
+    >>> one_or_several(["click", "buy"]), one_or_several(["click"]), one_or_several(None)
+    (('click', 'buy'), 'click', None)
+    """
+    if not isinstance(label, list | tuple):
+        return label
+    return label[0] if len(label) == 1 else tuple(label)

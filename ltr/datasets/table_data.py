@@ -12,7 +12,7 @@ from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import VALIDATION, ListDataModule
 from ltr.datasets.prepare import prepare
 from ltr.datasets.reading import read_table
-from ltr.datasets.schema import Schema
+from ltr.datasets.schema import Schema, one_or_several
 from ltr.datasets.table_files import naming
 from ltr.datasets.table_notices import warn_caller
 from ltr.datasets.table_transform import TableTransform
@@ -47,7 +47,7 @@ class TableDataModule(ListDataModule):
             Without a `test_path`, `test` takes this table too (but after a `fit` of this object,
             `test` requires a `test_path`). Without a `predict_path`, `predict` takes this table.
         qid: the column of the query that a row belongs to. `fit` requires it.
-        label: the column of graded relevance. `fit` and `test` require it.
+        label: the column of graded relevance, or several columns. `fit` and `test` require it.
         weight: the column of the rows' weights, for the loss. Tables to test on or to score may
             lack the columns `weight`, `position` and `protected`.
         position: the column of the positions at which documents were shown, which `Unbiased` needs.
@@ -89,7 +89,7 @@ class TableDataModule(ListDataModule):
         self,
         path: Any = None,
         qid: str | None = None,
-        label: str | None = None,
+        label: str | list[str] | None = None,
         weight: str | None = None,
         position: str | None = None,
         protected: str | None = None,
@@ -120,7 +120,8 @@ class TableDataModule(ListDataModule):
         if validation is not None and val_path is not None:
             raise ValueError(f"val_path must be None where validation is given, got {val_path!r}")
         check_at_least("max_levels", max_levels, 1)
-        self.uses = {"qid": qid, "label": label, "weight": weight, "position": position}
+        labels = one_or_several(label)
+        self.uses = {"qid": qid, "label": labels, "weight": weight, "position": position}
         self.uses |= {"protected": protected, "doc_id": doc_id}
         check_columns({**self.uses, "features": features, "categories": categories})
         self.features = features

@@ -111,14 +111,11 @@ def find_suspects(table: Rows, schema: Schema) -> tuple[dict[str, str], list[str
     """
     others = [*schema.features, *schema.categories]
     types = {field.name: field.type for field in table.schema}
-    copies = {
-        use: Copies(key, others)
-        for use, key in (("label", schema.label), ("qid", schema.qid))
-        if key is not None and kind_of(types[key]) != "other"
-    }
+    keys = [*(("label", name) for name in schema.labels), ("qid", schema.qid)]
+    copies = [(use, Copies(x, others)) for use, x in keys if kind_of(types[x]) != "other"]
     unique = [Unique(name) for name in schema.features if pa.types.is_integer(types[name])]
-    rows = scan(table, [*copies.values(), *unique])
-    found = {name: use for use, one in copies.items() if one.varies for name in one.names[1:]}
+    rows = scan(table, [*(copy for _, copy in copies), *unique])
+    found = {name: use for use, copy in copies if copy.varies for name in copy.names[1:]}
     return found, [one.name for one in unique if one.open], rows
 
 

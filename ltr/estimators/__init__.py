@@ -11,6 +11,7 @@ from ltr.estimators.contributions import Contributions, contributions
 from ltr.estimators.importance import Importance, importance
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.reliability import Reliability, reliability
+from ltr.estimators.trade_offs import TradeOff, TradeOffs, trade_offs
 from ltr.names import no_attribute
 
 __all__ = [
@@ -20,9 +21,12 @@ __all__ = [
     "Importance",
     "NeuralRanker",
     "Reliability",
+    "TradeOff",
+    "TradeOffs",
     "contributions",
     "importance",
     "reliability",
+    "trade_offs",
 ]
 
 

@@ -428,6 +428,11 @@ class Blend(RankingEstimator):
             max_levels=lambda documents: max(max_levels(one, documents) for one in networks),
             exact=True,
         )
+        if len(labels := data.schema.labels) > 1:
+            raise ValueError(
+                f"y must be one label for a Blend, got {', '.join(labels)}: NeuralRanker takes "
+                "several, and trees by ltr.boosting.objective"
+            )
         if not of_lists:
             pair = tables.one_evaluation(given)
             X_val = X if pair is None else tables.by_name(self, tables.with_rows(pair[0]))

@@ -168,7 +168,8 @@ class _Shuffled:
         self.model, self.device = copy.deepcopy(model).to(device).eval(), device
         self.scorer = RankingModel(self.model.scorer)
         self.lists, self.measure = lists.in_memory(), ranking_measure(metric)
-        self.labels, self.lengths = torch.from_numpy(lists.labels), torch.from_numpy(lists.lengths)
+        self.labels = torch.from_numpy(lists.relevance)
+        self.lengths = torch.from_numpy(lists.lengths)
         self.draw = np.random.default_rng(seed)
         self.columns = column_positions({**schema.features, **dict.fromkeys(schema.categories, 1)})
         width = lists.features.shape[1]

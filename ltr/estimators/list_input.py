@@ -141,7 +141,11 @@ def _read_rows(
         frame = frame.joined({x: _as_category(frame.column(x)) for x in categories})
     names = tables.query_names(frame.num_rows, given["qid"], given["group"])
     inputs = {name: given[name] for name in ("position", "protected")}
-    columns: dict[str, Any] = {"qid": names, "label": tables.as_labels(given["y"], frame.num_rows)}
+    loss = getattr(estimator, "loss", None)
+    several = tables.label_columns(given["y"], frame.num_rows, frame.column_names, loss)
+    columns: dict[str, Any] = {"qid": names}
+    if not several:
+        columns["label"] = tables.as_labels(given["y"], frame.num_rows)
     columns |= side(inputs, frame.num_rows)
     of_lists = False
     if given["sample_weight"] is not None:
@@ -150,11 +154,13 @@ def _read_rows(
     own = {"qid": given["qid"], "label": given["y"], **given}
     named = tables.names_of_uses(frame.column_names, own)
     if known is not None:
-        named |= {"qid": known.qid, "label": str(known.label)}
-    uses = {use: name if use in columns else None for use, name in named.items()}
+        named |= {"qid": known.qid, "label": known.label}
+    uses: dict[str, Any] = {use: name if use in columns else None for use, name in named.items()}
+    if several:
+        uses["label"] = (*several,)
     training_only = {use: uses[use] for use in ("weight", "position", "protected")}
     found = prepare_varied(
-        frame.joined({named[use]: values for use, values in columns.items()}),
+        frame.joined({**{str(named[use]): x for use, x in columns.items()}, **several}),
         uses,
         validation=validation if evaluation is None else 0,
         schema=None if known is None else replace(known, **training_only),
@@ -171,11 +177,13 @@ def _read_rows(
     X, y, qid, group = evaluation
     frame = tables.as_table(estimator, X)
     names = tables.query_names(frame.num_rows, qid, group, "eval_")
-    columns = {
-        found.schema.qid: names,
-        str(found.schema.label): tables.as_labels(y, frame.num_rows),
-    }
-    return validated(found, frame.joined(columns))
+    labels = tables.label_columns(y, frame.num_rows, frame.column_names, loss)
+    if not labels and len(found.schema.labels) == 1:
+        labels = {found.schema.labels[0]: tables.as_labels(y, frame.num_rows)}
+    if {*labels} != {*found.schema.labels}:
+        wanted = ", ".join(found.schema.labels)
+        raise ValueError(f"eval_set must have the labels of y, {wanted}, got {', '.join(labels)}")
+    return validated(found, frame.joined({found.schema.qid: names, **labels}))
 
 
 def _as_category(column: pa.ChunkedArray) -> pa.Array:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ltr.config.folder import Saved, write_folder
 from ltr.datasets import FeatureTransform, ListDataset, Schema
 from ltr.datasets.list_tables import of_columns
+from ltr.datasets.lists import constant_label
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
 from ltr.estimators.columns import (
@@ -35,12 +36,13 @@ from ltr.estimators.parameters import (
     device,
     is_auto,
     kinds,
+    loss_of,
     max_levels,
     settings,
 )
 from ltr.estimators.scoring import RankingEstimator
 from ltr.estimators.screening import Trial, choose_settings, evenly, try_out
-from ltr.losses import RankingLoss
+from ltr.losses import RankingLoss, SeveralLabels
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble, RankingModel, Scorer
 
@@ -80,7 +82,8 @@ class NeuralRanker(RankingEstimator):
         scorer: the network, made without `num_features`; each member is a copy of it.
             Default: `MLPScorer(hidden=(128, 64))` ("best": `CrossScorer(hidden=(128, 64))`); with
             periodic embeddings `MLPScorer(hidden=(128, 64), activation=nn.SiLU)`.
-        loss: the loss that training minimizes. Default: `XENDCG(gamma="random")`.
+        loss: the loss that training minimizes. Default: `XENDCG(gamma="random")`; with several
+            labels, a `SeveralLabels` of it, with weight 1 for each label.
         transform: the transform of the columns into the scorer's input. Default:
             `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`, networks
             of bins. From 30,000 training rows on, if there are validation lists, and `scorer` and
@@ -176,7 +179,7 @@ class NeuralRanker(RankingEstimator):
         self,
         *,
         scorer: Scorer | None = None,
-        loss: RankingLoss | None = None,
+        loss: RankingLoss | SeveralLabels | None = None,
         transform: FeatureTransform | None = None,
         effort: Effort = "default",
         columns: Columns | None = None,
@@ -244,7 +247,11 @@ class NeuralRanker(RankingEstimator):
                 their own labels, weights, positions and so on, so all other arguments except
                 `eval_set` and `callbacks` must be None. Lists on disk are read batch by batch, and
                 need not fit into memory.
-            y: (rows,), graded relevance >= 0.
+            y: (rows,), graded relevance >= 0. Or several labels, such as clicks and purchases: a
+                frame or an array (rows, labels), with NaN where a label is not known; see
+                `SeveralLabels`. The metric of early stopping is then the loss's `quality`, a mean
+                over the labels. Columns are chosen by the sum of the labels, each divided by its
+                largest value.
             qid: (rows,), the query of each row, numbers or names; the rows of a query need not be
                 together.
             group: instead of `qid`, the sizes of the lists. The rows of each list must be together,
@@ -461,6 +468,11 @@ class NeuralRanker(RankingEstimator):
             )
         return np.array([costs.get(name) or 0.0 for name in self.columns_])
 
+    def _combined(self, means: np.ndarray) -> float:
+        loss = loss_of(self.loss, self.schema_)
+        assert isinstance(loss, SeveralLabels)
+        return loss.quality(dict(zip(loss.names, means.tolist(), strict=True)))
+
     @property
     def _metric_title(self) -> str:
         return ranking_measure(self.metric).title
@@ -509,6 +521,9 @@ class NeuralRanker(RankingEstimator):
             widths = schema.features
             check_monotone(self.monotone, [x for x in schema.feature_names if widths.get(x) == 1])
         validation = None if one_pass else data.val
+        several = lists.has_labels and lists.labels.ndim > 1
+        if several and (constant := constant_label(lists.labels, schema.labels)):
+            raise ValueError(f"y must have labels that vary, got {constant}: nothing to learn")
         if not lists.varied().any():
             raise ValueError(
                 "labels (y) must differ in some list that is trained on, got lists of "
@@ -527,6 +542,8 @@ class NeuralRanker(RankingEstimator):
             tried = (before["kind"],)
         directions = self._directions(schema)
         candidates = [replace(settings(self, *size, x), directions=directions) for x in tried]
+        if loss := loss_of(self.loss, schema):
+            candidates = [replace(candidate, loss=loss) for candidate in candidates]
         chosen = candidates[0]
         if one_pass:
             chosen = replace(chosen, max_epochs=1, schedule="constant")

@@ -22,7 +22,8 @@ from ltr.datasets import (
     StandardizePerList,
     TableTransform,
 )
-from ltr.losses import XENDCG, RankingLoss
+from ltr.datasets.schema import Schema
+from ltr.losses import XENDCG, RankingLoss, SeveralLabels
 from ltr.losses.base import check_one_number
 from ltr.metrics.named import ranking_measure
 from ltr.models import CrossScorer, MLPScorer, Scorer
@@ -78,7 +79,7 @@ class Settings:
     """
 
     scorer: Scorer
-    loss: RankingLoss
+    loss: RankingLoss | SeveralLabels
     transform: FeatureTransform
     members: int
     learning_rate: float
@@ -253,6 +254,8 @@ def check_parameters(estimator: Any) -> None:
     kinds = {"scorer": Scorer, "loss": RankingLoss, "transform": FeatureTransform}
     for name, kind in kinds.items():
         value = estimator.get_params(deep=False).get(name)
+        if name == "loss" and isinstance(value, SeveralLabels):
+            continue
         if value is not None and not isinstance(value, kind):
             raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
     check_one_number(estimator.loss)
@@ -339,7 +342,31 @@ def device(estimator: Any) -> str:
     return estimator.device
 
 
-def new_loss(settings: Settings, of_lists: bool) -> RankingLoss:
+def loss_of(
+    loss: RankingLoss | SeveralLabels | None, schema: Schema
+) -> RankingLoss | SeveralLabels | None:
+    """Return the loss for the labels of a schema.
+
+    Several labels without a loss get the sum of the default losses, with weight 1 each.
+
+    Raises:
+        ValueError: the loss does not have the labels of the schema.
+
+    >>> loss_of(None, Schema("q", label=["click", "buy"])).names
+    ('click', 'buy')
+    """
+    labels = schema.labels
+    if len(labels) > 1 and loss is None:
+        return SeveralLabels({name: (XENDCG(gamma="random"), 1.0) for name in labels})
+    own = loss.names if isinstance(loss, SeveralLabels) else None
+    if own is not None and own != labels:
+        raise ValueError(f"loss must have the labels {', '.join(labels)}, got {', '.join(own)}")
+    if own is None and len(labels) > 1:
+        raise ValueError(f"loss must be SeveralLabels for {', '.join(labels)}, got {loss!r}")
+    return loss
+
+
+def new_loss(settings: Settings, of_lists: bool) -> RankingLoss | SeveralLabels:
     """Return a copy of the loss; if `of_lists`, the copy returns one value for each list."""
     loss = copy.deepcopy(settings.loss)
     if of_lists:

@@ -88,7 +88,8 @@ class RankingEstimator(BaseEstimator):
         Args:
             X: (rows, columns); see `fit` for this and the other arguments. Or lists or the path of
                 a table, which bring their labels and queries; see `predict`.
-            y: (rows,), the labels.
+            y: (rows,), the labels. Several labels (rows, labels), as in `fit`, give the mean of
+                their metrics, with the weights of a `SeveralLabels`.
             qid: (rows,), the query of each row.
             group: the sizes of the lists, instead of `qid`.
             sample_weight: (rows,) or (queries,). Weights of rows, divided by their mean, multiply
@@ -106,20 +107,31 @@ class RankingEstimator(BaseEstimator):
             beside = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
             scores, groups, labels = self._score_lists(X, beside, judged=True)
         else:
-            labels = tables.as_labels(y, tables.row_count(X))
+            several = tables.label_columns(y, tables.row_count(X), (), getattr(self, "loss", None))
+            labels = np.stack([*several.values()], axis=1) if several else None
+            if labels is None:
+                labels = tables.as_labels(y, tables.row_count(X))
             groups, queries = tables.list_groups(tables.query_names(len(labels), qid, group))
-            scores = self.predict(X, qid=qid, group=group) if len(labels) else labels
+            scores = self.predict(X, qid=qid, group=group) if len(labels) else np.empty(0)
             if sample_weight is not None:
                 weights, of_lists = tables.row_weights(sample_weight, groups, queries)
         if not len(labels):
             raise ValueError("X must have at least one row for a metric, got none")
-        of_rows = None if of_lists else weights
-        named = metric or self.metric
-        values = values_of_lists(scores, labels, groups, of_rows, metric=named)
-        if weights is None or not of_lists:
-            return float(values.mean())
-        _, first = np.unique(groups, return_index=True)
-        return float(np.average(values, weights=weights[first]))
+        given = weights, of_lists, metric or self.metric
+        if labels.ndim == 1:
+            return mean_of_lists(scores, labels, groups, *given)
+        means = []
+        for column in labels.T:
+            known = ~np.isnan(column)
+            _, lists = np.unique(groups[known], return_inverse=True)
+            own = None if weights is None else weights[known]
+            rows = scores[known], column[known], lists, own, *given[1:]
+            means.append(mean_of_lists(*rows) if known.any() else np.nan)
+        return self._combined(np.array(means))
+
+    def _combined(self, means: np.ndarray) -> float:
+        """Return one number for the metrics of several labels, (labels,)."""
+        return float(np.nanmean(means))
 
     def _predict_lists(self, X: Any, qid: Any, group: Any) -> np.ndarray:
         """Return the scores of lists or of a path, which bring their own queries."""
@@ -156,17 +168,24 @@ class RankingEstimator(BaseEstimator):
         assert model.schema is not None
         keys = {"qid": "qid", "label": "label"}
         if isinstance(X, str | PathLike) and not holds_lists(X):
-            keys = {"qid": model.schema.qid, "label": str(model.schema.label)}
-        label = keys["label"] if judged else None
-        names = [*keys.values()] if judged else [keys["qid"]]
-        parts = [*score_table(model, X, keys=names, label=label, **options)]
-        if judged and any(label not in table.column_names for table, _ in parts):
+            keys = {"qid": model.schema.qid, "label": model.schema.labels}
+        names = () if not judged else keys["label"]
+        names = [names] if isinstance(names, str) else [*names]
+        parts = [*score_table(model, X, keys=[keys["qid"], *names], label=names, **options)]
+        if any(not {*names} <= {*table.column_names} for table, _ in parts):
             raise ValueError(f"X must have labels, got lists without them: {X}")
         table = pa.concat_tables([table for table, _ in parts])
         groups, _ = group_rows(table.column(keys["qid"]), keys["qid"])
-        labels = table.column(label).to_numpy() if judged else np.empty(0)
         scores = np.concatenate([scores for _, scores in parts])
-        return scores, groups, tables.as_labels(labels, len(scores)) if judged else labels
+        if not judged:
+            return scores, groups, np.empty(0)
+        columns = [table.column(name) for name in names]
+        if pa.types.is_fixed_size_list(columns[0].type):  # lists have all labels in one column
+            return scores, groups, np.stack(columns[0].to_numpy())
+        arrays = [column.to_numpy() for column in columns]
+        if len(arrays) > 1:
+            return scores, groups, np.stack(arrays, axis=1)
+        return scores, groups, tables.as_labels(arrays[0], len(scores))
 
     def _evaluation(self, test: Any) -> "CardMetrics | None":
         """Return the metrics of test lists (X, y, qid) for a model card; None if `test` is None."""
@@ -209,6 +228,32 @@ def _input_tags(ranker: Any) -> InputTags:
     if is_trees(ranker):
         return InputTags(allow_nan=True, categorical=True)
     return get_tags(ranker).input_tags if hasattr(ranker, "__sklearn_tags__") else InputTags()
+
+
+def mean_of_lists(
+    scores: np.ndarray,
+    labels: np.ndarray,
+    groups: np.ndarray,
+    weights: np.ndarray | None,
+    of_lists: bool,
+    metric: Any,
+) -> float:
+    """Return the mean metric of lists; see `values_of_lists`.
+
+    Args:
+        scores: (rows,), the scores.
+        labels: (rows,), the labels.
+        groups: (rows,), the index of each row's list.
+        weights: (rows,), None for none.
+        metric: the metric.
+        of_lists: whether the weights are those of lists, for the mean, and not of rows.
+    """
+    of_rows = None if of_lists else weights
+    values = values_of_lists(scores, labels, groups, of_rows, metric=metric)
+    if weights is None or not of_lists:
+        return float(values.mean())
+    _, first = np.unique(groups, return_index=True)
+    return float(np.average(values, weights=weights[first]))
 
 
 def values_of_lists(

@@ -109,7 +109,7 @@ def choose_settings(
     groups = np.repeat(np.arange(len(some)), some.lengths)
 
     def values(scores: np.ndarray) -> np.ndarray:
-        values = values_of_lists(scores, some.labels, groups, metric=first.metric)
+        values = values_of_lists(scores, some.relevance, groups, metric=first.metric)
         return values.astype(np.float64)
 
     def score(trial: Trial) -> np.ndarray:
@@ -143,15 +143,15 @@ def linear_scores(lists: ListDataset, validation: ListDataset) -> tuple[np.ndarr
     lists = evenly(lists, max(1, _VALUES // values_per_list)).to_fit()
     lengths = np.diff(lists.offsets)
     owners = np.repeat(np.arange(len(lengths)), lengths)
-    means = np.bincount(owners, lists.labels, len(lengths)) / np.maximum(lengths, 1)
+    means = np.bincount(owners, lists.relevance, len(lengths)) / np.maximum(lengths, 1)
     plain: list[FeatureTransform] = [SignedLog1pStandardize(), Standardize()]
     scores = []
     for parts in ([*plain, RankPerList(), StandardizePerList()], plain):
         transform = TableTransform(Join(parts))
-        given = lists.features, lists.categories, lists.labels, lists.offsets
+        given = lists.features, lists.categories, lists.relevance, lists.offsets
         fit_documents(transform, *given)
         model = Ridge(alpha=1.0, fit_intercept=False, copy_X=False)
-        model.fit(_transformed(transform, lists), lists.labels - means[owners])
+        model.fit(_transformed(transform, lists), lists.relevance - means[owners])
         scores.append(model.predict(_transformed(transform, validation)))
     return scores[0], scores[1]
 

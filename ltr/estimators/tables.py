@@ -13,7 +13,8 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from ltr.arrays import as_array, as_numbers, as_qids, check_labels, numbered
 from ltr.datasets.frames import Frame
 from ltr.datasets.table_files import load_frame
-from ltr.losses import RankingLoss
+from ltr.losses import RankingLoss, SeveralLabels
+from ltr.names import shown_names
 
 _ROUTING = (
     ": scikit-learn's searches, folds and pipelines pass qid on after "
@@ -135,6 +136,51 @@ def as_labels(y: Any, rows: int) -> np.ndarray:
     return labels
 
 
+def label_columns(
+    y: Any, rows: int, columns: Collection[str], loss: Any = None
+) -> dict[str, np.ndarray]:
+    """Return the columns of several labels, (rows,) each, by name; {} if `y` is one label.
+
+    Args:
+        y: one label (rows,), or several: a frame or an array (rows, labels), with NaN where a label
+            is not known.
+        rows: the number of rows.
+        columns: the names of the features.
+        loss: the loss of the ranker. The columns of an array have the names of the labels of a
+            `SeveralLabels`; without one, y0, y1 and so on.
+
+    Raises:
+        ValueError: the labels do not fit the rows or the loss; a value is negative or infinite; or
+            a label and a feature have the same name.
+
+    >>> label_columns(np.array([[0, 1], [2, np.nan]]), 2, [])
+    {'y0': array([0., 2.]), 'y1': array([ 1., nan])}
+    """
+    if len(np.shape(y)) != 2 or np.shape(y)[1] < 2:
+        return {}
+    own = getattr(loss, "names", None)
+    values = y
+    if is_frame(y):
+        values = as_pandas(y)
+        names = [str(name) for name in values.columns]
+    else:
+        values = as_numbers("y", y)
+        names = own if own is not None else [f"y{i}" for i in range(values.shape[1])]
+    if len(values) != rows or len(names) != np.shape(values)[1]:
+        wanted = f"({rows}, {len(names)})"
+        raise ValueError(f"y must have the shape {wanted}, got {tuple(np.shape(values))}")
+    if own is not None and {*own} != {*names}:
+        raise ValueError(f"y must have the labels of the loss, {shown_names(own)}, got {names}")
+    for name in names:
+        if name in columns:
+            raise ValueError(f"y must not have names of features, got {name!r}")
+    arrays = np.asarray(values, dtype=np.float64)
+    found = {name: arrays[:, i] for i, name in enumerate(names)}
+    for name, column in found.items():
+        check_labels(f"y[{name!r}]", np.nan_to_num(column, nan=0.0, posinf=np.inf, neginf=-np.inf))
+    return {name: found[name] for name in own or names}
+
+
 def query_names(rows: int, qid: Any, group: Any, prefix: str = "") -> pa.Array:
     """Return the name of the query of each row.
 
@@ -212,7 +258,7 @@ def row_weights(
 
 
 def side_columns(
-    loss: RankingLoss | None, given: Mapping[str, Any], rows: int
+    loss: RankingLoss | SeveralLabels | None, given: Mapping[str, Any], rows: int
 ) -> dict[str, np.ndarray]:
     """Return the columns of a loss's side inputs.
 

@@ -19,12 +19,13 @@ from ltr.datasets.samplers import ListSampler, order_lists
 from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.estimators.parameters import HIDDEN, Settings, new_loss
 from ltr.estimators.progress import Progress
-from ltr.losses import RankingLoss
+from ltr.losses import RankingLoss, SeveralLabels
 from ltr.losses.unbiased import click_weights, one_click_lists
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble, MonotoneScorer, Scorer
 from ltr.models.ragged import score_ragged
 from ltr.models.scorer import transformed
+from ltr.ragged import sum_lists
 from ltr.training.finite import all_finite, check_scores, not_finite
 from ltr.training.losses import ScoredLists, batch_loss, check_gradient, side_inputs
 from ltr.training.seeds import own_random_numbers, seed_batch
@@ -80,7 +81,7 @@ def train(
             transform = copy.deepcopy(settings.transform).train()
             some = lists.to_fit()
             numbers = some.features, some.categories
-            fit_documents(transform, *numbers, some.labels, some.offsets)
+            fit_documents(transform, *numbers, some.relevance, some.offsets)
             scorer = Ensemble(_scorer(settings, transform), settings.members)
         else:
             scorer, transform = copy.deepcopy(known)
@@ -110,6 +111,11 @@ def _scorer(settings: Settings, transform: FeatureTransform) -> Scorer:
         return copy.deepcopy(settings.scorer)
     signs = torch.tensor([*settings.directions, 0])  # the last sign is for index -1, no column
     return MonotoneScorer(signs[transform.monotone_columns()].tolist(), HIDDEN)
+
+
+def _columns(labels: Any) -> Any:
+    """Return labels (rows,) or (rows, labels) as (rows, labels)."""
+    return labels.reshape(len(labels), -1) if len(labels) else labels.reshape(0, 1)
 
 
 def _directions(scorer: Scorer) -> list[int]:
@@ -153,7 +159,7 @@ class Training:
         self,
         settings: Settings,
         scorer: Ensemble,
-        loss: RankingLoss,
+        loss: RankingLoss | SeveralLabels,
         transform: FeatureTransform,
         seed: int,
         of_lists: bool,
@@ -194,7 +200,7 @@ class Training:
         steps = -(-len(order) // self.settings.batch_size)
         epochs = self.settings.max_epochs
         self.planned = steps * epochs
-        largest = 0.0 if validation is None else float(validation.labels.max())
+        largest = np.empty(0) if validation is None else np.nanmax(_columns(validation.labels), 0)
         for epoch in range(epochs):
             order.set_epoch(epoch)
             batches = progress.steps(self._batches(lists, order), steps)
@@ -293,7 +299,7 @@ class Training:
         side = side_inputs(self.loss, batch)
         lists = ScoredLists(
             scores.flatten(),
-            batch["labels"].repeat(times),
+            batch["labels"].repeat(times, *[1] * (batch["labels"].dim() - 1)),
             mask=None,
             weights=batch["weight"].repeat(times) if "weight" in batch else None,
             lengths=batch["lengths"].repeat(times),
@@ -302,8 +308,11 @@ class Training:
         loss = batch_loss(self.loss, lists, of_lists=self.of_lists)
         return check_gradient(self.loss, loss) * times
 
-    def _validate(self, lists: ListDataset, epoch: int, largest: float) -> list[float]:
+    def _validate(self, lists: ListDataset, epoch: int, largest: np.ndarray) -> list[float]:
         """Return the metric of each member on the lists, NaN for a member that has stopped.
+
+        With several labels, it is the `quality` of the metrics of the labels, and the multipliers
+        of floors are updated by the means of the members.
 
         With a loss on clicks (`Unbiased`), if the lists have positions, each click is a list of its
         own, and the mean over these lists is weighted by the weights of the clicks. Without these
@@ -312,9 +321,10 @@ class Training:
         Args:
             lists: the validation lists.
             epoch: the index of the epoch, from 0.
-            largest: the largest label of the lists.
+            largest: (labels,), the largest value of each label of the lists.
         """
-        total, count = torch.zeros(len(self.active), dtype=torch.float64), 0.0
+        total = torch.zeros(len(largest), len(self.active), dtype=torch.float64)
+        count = torch.zeros(len(largest), 1, dtype=torch.float64)
         with self._scoring():
             for position, batch in enumerate(
                 self._batches(lists, self._order(lists, shuffle=False))
@@ -329,15 +339,37 @@ class Training:
                     if factors is not None:
                         clicks, items, labels, lengths = one_click_lists(labels, lengths)
                         scores, weights = scores[:, items], factors.cpu()[clicks].double()
-                labels, repeated = (x.repeat(len(scores)) for x in (labels, lengths))
-                values = self.measure.per_list(
-                    scores.flatten(), labels, repeated, largest=largest
-                ).view(len(scores), -1)
-                counted = weights > 0  # a batch may have empty lists, whose value is NaN
-                total += values.double()[:, counted] @ weights[counted]
-                count += float(weights.sum())
-        now = dict(zip(self.active, (total / (count or 1.0)).tolist(), strict=True))
+                for k, label in enumerate(_columns(labels).unbind(1)):
+                    own = scores, label, lengths, weights
+                    values, counted = self._values(*own, float(largest[k]))
+                    total[k] += values
+                    count[k] += counted
+        means = total / torch.where(count > 0, count, 1.0)
+        values = means[0].tolist()
+        if isinstance(self.loss, SeveralLabels):
+            names = self.loss.names
+            values = [self.loss.quality(dict(zip(names, x.tolist(), strict=True))) for x in means.T]
+            self.loss.update(dict(zip(names, means.mean(1).tolist(), strict=True)))
+        now = dict(zip(self.active, values, strict=True))
         return [now.get(i, float("nan")) for i in range(self.scorer.members)]
+
+    def _values(
+        self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor, largest: float
+    ) -> tuple[Tensor, float]:
+        """Return the weighted sum of each member's metric over lists, and the sum of the weights.
+
+        Items whose label is NaN are left out, and so are lists without another item.
+        """
+        known = ~labels.isnan()
+        if not known.all():
+            lengths = sum_lists(known.long(), lengths)
+            scores, labels = scores[:, known], labels[known]
+            weights = torch.where(lengths > 0, weights, 0.0)
+        labels, repeated = (x.repeat(len(scores)) for x in (labels, lengths))
+        values = self.measure.per_list(scores.flatten(), labels, repeated, largest=largest)
+        counted = weights > 0  # a batch may have empty lists, whose value is NaN
+        values = values.view(len(scores), -1).double()[:, counted]
+        return values @ weights[counted], float(weights.sum())
 
     def _choose(self, values: list[float], epoch: int, patience: int) -> None:
         """Keep members' weights at a new best epoch; stop members without a recent one.

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ltr.losses.base import RankingLoss, check_exclusive
+from ltr.losses.base import RankingLoss, Reduction, check_exclusive
 from ltr.ragged import Lengths, check_lengths, group_by_qid, sum_lists
 from ltr.shapes import check_choice, check_mask, check_number
 
@@ -39,8 +39,8 @@ class SeveralLabels(nn.Module):
     the Lagrangian of the constrained problem). `quality` compares epochs, so that a loop can keep
     the best of those that hold all floors.
 
-    It is for a loop of one's own and, by `ltr.boosting.objective`, for trees: `NeuralRanker` and
-    `Ranker` read one label.
+    `NeuralRanker` trains with it and calls `update` and `quality`. It is also for a loop of one's
+    own and, by `ltr.boosting.objective`, for trees.
 
     A label that is NaN is not known: its item is masked in the loss of this label alone. So a list
     without any known value of a label adds nothing to the loss of this label.
@@ -130,9 +130,14 @@ class SeveralLabels(nn.Module):
         return dict(zip(self.names, pairs, strict=True))
 
     @property
-    def reduction(self) -> str:
-        """The reduction of all losses."""
+    def reduction(self) -> Reduction:
+        """The reduction of all losses; setting it sets theirs."""
         return self.parts[0].reduction
+
+    @reduction.setter
+    def reduction(self, reduction: Reduction) -> None:
+        for loss in self.parts:
+            loss.reduction = reduction
 
     @property
     def side_inputs(self) -> tuple[str, ...]:

@@ -221,7 +221,7 @@ class _SumOfClicks(RankingLoss):
         return counted.sum(-1)
 
 
-def click_weights(loss: RankingLoss, position: Tensor) -> Tensor | None:
+def click_weights(loss: nn.Module, position: Tensor) -> Tensor | None:
     """Return the weights (..., n) of clicks at positions (..., n) in a loss, or None.
 
     The result is None if the loss (in a `Penalized`, the loss without the penalty) is not an

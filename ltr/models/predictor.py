@@ -74,7 +74,7 @@ def score_table(
     qid: Any = None,
     *,
     keys: Sequence[str] = (),
-    label: str | None = None,
+    label: str | Sequence[str] | None = None,
     share: tuple[int, int] = (0, 1),
     **options: Any,
 ) -> Iterator[tuple[pa.Table, np.ndarray]]:
@@ -89,8 +89,8 @@ def score_table(
         qid: see `RankingModel.predict`.
         keys: the columns to yield with the scores. LETOR text and lists have the columns "qid",
             "doc_id" and "label", if the lists have these values.
-        label: the column of `keys` that is read as numbers; the other `keys` of a CSV file are
-            read as text.
+        label: the column or columns of `keys` that are read as numbers; the other `keys` of a CSV
+            file are read as text.
         share: the index of this process, from 0, and the number of processes, which take the
             chunks in turn.
         options: further arguments of `model.score`.
@@ -130,7 +130,8 @@ def score_table(
         source = frame
         if source is None:
             types = {**dict.fromkeys(columns, pa.string()), **plain.text_types()}
-            source = TableFiles(table, types if label is None else {**types, label: pa.float64()})
+            labels = [label] if isinstance(label, str) else label or ()
+            source = TableFiles(table, {**types, **dict.fromkeys(labels, pa.float64())})
         rows = None if model.looks_at_list else rows_at_once(plain)
         start = 0
         for number, part in enumerate(_parts(source, columns, rows)):
@@ -252,7 +253,11 @@ def _score_lists(
         by_row = np.arange(len(scores)) if block.rows is None else np.argsort(block.rows)
         table, scores = keys_of(block, "qid"), scores[by_row]
         if block.has_labels:
-            table = table.append_column("label", pa.array(block.labels[by_row]))
+            labels = block.labels[by_row]
+            values = pa.array(labels.reshape(-1))
+            if labels.ndim > 1:
+                values = pa.FixedSizeListArray.from_arrays(values, labels.shape[1])
+            table = table.append_column("label", values)
         if not of_path:
             by_document = np.argsort(by_row)
             table, scores = table.take(pa.array(by_document)), scores[by_document]

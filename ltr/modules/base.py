@@ -11,10 +11,12 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable, Reduce
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from ltr.losses import RankingLoss
+from ltr.losses import RankingLoss, SeveralLabels
 from ltr.losses.base import check_one_number
 from ltr.metrics import RankingMetric, RankingMetrics
+from ltr.metrics.base import measure_lists
 from ltr.modules.callbacks import CheckFinite, SeedSteps
+from ltr.ragged import sum_lists
 from ltr.training.finite import check_scores
 from ltr.training.losses import ScoredLists, batch_loss, check_gradient
 
@@ -169,7 +171,9 @@ class ScoringModule(TrainableModule):
     missing side input is an error in the first batch.
 
     Args:
-        loss: the loss to minimize.
+        loss: the loss to minimize. With a `SeveralLabels`, each metric is logged for each label,
+            such as `val_ndcg_10_click`, and `val_ndcg_10` is the loss's `quality` of them. After
+            each epoch, the loss's `update` gets `ndcg_10`, or else the first metric.
         metrics: a dict from names to metrics; each metric is logged under its name. A name has only
             letters, digits and _.
         optimizer: a function from the parameters to the optimizer.
@@ -183,7 +187,7 @@ class ScoringModule(TrainableModule):
 
     def __init__(
         self,
-        loss: RankingLoss,
+        loss: RankingLoss | SeveralLabels,
         metrics: dict[str, RankingMetric],
         optimizer: OptimizerCallable,
         scheduler: LRSchedulerCallable | None,
@@ -198,6 +202,9 @@ class ScoringModule(TrainableModule):
                     f"{name!r}"
                 )
         self.loss = loss
+        if isinstance(loss, SeveralLabels):
+            labels, names = loss.names, [*metrics]
+            metrics = {f"{x}_{label}": deepcopy(metrics[x]) for label in labels for x in names}
         self.val_metrics = RankingMetrics(deepcopy(metrics))
         self.test_metrics = RankingMetrics(deepcopy(metrics))
         self.val_loss = ListMean()
@@ -226,6 +233,22 @@ class ScoringModule(TrainableModule):
         self.log("val_loss", self.val_loss, prog_bar=True)
         self.measure("val", lists)
 
+    def on_validation_epoch_end(self) -> None:
+        """With several labels, log the mean of each metric, and update the floors."""
+        if not isinstance(self.loss, SeveralLabels):
+            return
+        labels, metrics = self.loss.names, self.val_metrics.metrics
+        names = [name.removesuffix(f"_{labels[0]}") for name in metrics][
+            : len(metrics) // len(labels)
+        ]
+        means: dict[str, dict[str, float]] = {}
+        for name in names:
+            values = {label: float(metrics[f"{name}_{label}"].compute()) for label in labels}
+            means[name] = values
+            self.log(f"val_{name}", self.loss.quality(values), prog_bar=True)
+        if names and not self.trainer.sanity_checking:
+            self.loss.update(means.get("ndcg_10", means[names[0]]))
+
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the metrics."""
         lists = self.score_batch(batch)
@@ -241,9 +264,37 @@ class ScoringModule(TrainableModule):
     def measure(self, split: str, lists: ScoredLists) -> None:
         """Log the metrics of a batch of the split "val" or "test"."""
         metrics = self.val_metrics if split == "val" else self.test_metrics
-        metrics.update(lists.scores, lists.labels, mask=lists.mask, lengths=lists.lengths)
+        if isinstance(self.loss, SeveralLabels):
+            own = [*metrics.metrics.values()]
+            size = len(own) // len(self.loss.names)
+            for k in range(len(self.loss.names)):
+                some = own[k * size : (k + 1) * size]
+                scores, labels, mask, lengths = known_lists(lists, k)
+                values = measure_lists(some, scores, labels, None, mask, lengths=lengths)
+                for metric, of_lists in zip(some, values, strict=True):
+                    metric.update(of_lists)
+        else:
+            metrics.update(lists.scores, lists.labels, mask=lists.mask, lengths=lists.lengths)
         for name, metric in metrics.metrics.items():
             self.log(f"{split}_{name}", metric, prog_bar=name == "accuracy")
+
+
+def known_lists(
+    lists: ScoredLists, label: int
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return scores, labels, mask and lengths of the items of which one label is known.
+
+    Args:
+        lists: lists with several labels.
+        label: the index of the label.
+    """
+    labels = lists.labels[..., label]
+    known = ~labels.isnan()
+    if lists.lengths is None:
+        mask = known if lists.mask is None else lists.mask & known
+        return lists.scores, torch.where(known, labels, 0.0), mask, None
+    lengths = sum_lists(known.long(), lists.lengths)
+    return lists.scores[known], labels[known], None, lengths
 
 
 def missing_callbacks(module: LightningModule, *kinds: type[Callback]) -> list[Callback]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ltr.losses import RankingLoss
+from ltr.losses import RankingLoss, SeveralLabels
 
 _COLUMNS = ("position", "protected")  # a table may have these side inputs
 
@@ -17,7 +17,7 @@ class ScoredLists(NamedTuple):
 
     Attributes:
         scores: (B, n), or (N,) with `lengths`.
-        labels: the labels, in the shape of the scores.
+        labels: the labels, in the shape of the scores, with one more axis if there are several.
         mask: (B, n) bool, True = a real item; None: all items are real.
         weights: weights of the lists or items, in the form that the loss takes; None: all equal.
         lengths: (B,) int64, the number of items of each list, if the lists are ragged; else None.
@@ -40,7 +40,7 @@ class ScoredLists(NamedTuple):
         return self.mask.any(-1).sum()
 
 
-def side_inputs(loss: RankingLoss, batch: dict[str, Any]) -> dict[str, Tensor]:
+def side_inputs(loss: RankingLoss | SeveralLabels, batch: dict[str, Any]) -> dict[str, Tensor]:
     """Return those side inputs of a loss that are in a batch.
 
     >>> from ltr.losses import Unbiased
@@ -50,7 +50,9 @@ def side_inputs(loss: RankingLoss, batch: dict[str, Any]) -> dict[str, Tensor]:
     return {name: batch[name] for name in getattr(loss, "side_inputs", ()) if name in batch}
 
 
-def batch_loss(loss: RankingLoss, lists: ScoredLists, *, of_lists: bool = False) -> Tensor:
+def batch_loss(
+    loss: RankingLoss | SeveralLabels, lists: ScoredLists, *, of_lists: bool = False
+) -> Tensor:
     """Return the loss of a batch, a scalar.
 
     Args:
@@ -88,7 +90,7 @@ def batch_loss(loss: RankingLoss, lists: ScoredLists, *, of_lists: bool = False)
     return value
 
 
-def check_gradient(loss: RankingLoss, value: Tensor) -> Tensor:
+def check_gradient(loss: RankingLoss | SeveralLabels, value: Tensor) -> Tensor:
     """Return the value of a loss in training, which must have a gradient.
 
     Raises:
@@ -102,7 +104,7 @@ def check_gradient(loss: RankingLoss, value: Tensor) -> Tensor:
     return value
 
 
-def _lacks(loss: RankingLoss, name: str) -> ValueError:
+def _lacks(loss: RankingLoss | SeveralLabels, name: str) -> ValueError:
     how = f"give batches the key {name!r}"
     if name in _COLUMNS:
         how = f"name its column ({name}= of TableDataModule, --data.{name}), or {how}"
