@@ -129,7 +129,7 @@ FILES = {
     5: [
         (
             "model: {init_args: {loss: {class_path: SoftNDCG, init_args: {top_k: x}}}}",
-            ["own.yaml: model.loss.top_k: ", "int", "'x'"],
+            ["own.yaml: model.loss.top_k: Expected a <class 'int'>"],
         ),
         ("trainer: 5", ["trainer must be a mapping of options to values, got 5"]),
         ("model: {init_args: {metrics: [NDCG]}}", ["own.yaml: model.metrics: ", "dict"]),
