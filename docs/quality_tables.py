@@ -181,9 +181,11 @@ def full(found: Result) -> str:
 
 
 def first(found: Result) -> str:
-    """Return the table of `full` without differences and times, for the README and a phone."""
+    """Return the table of `full` without its larger tables, differences and times."""
     rows = []
     for data, each in _beside_best(found).items():
+        if data.endswith("300,000"):
+            continue
         ours = [each.get(name) for name in (NETWORK, OURS)]
         trees = each[NETWORK]
         best = f"{trees['trees']:.4f} {SHORT[trees['rival']]}"

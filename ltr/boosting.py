@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.datasets.batches import pad_documents, real_places
-from ltr.losses.base import RankingLoss
+from ltr.losses.base import Loss
 from ltr.losses.pair_sums import pair_curvature
 from ltr.losses.pairwise import PairwiseLoss
 from ltr.losses.several import SeveralLabels
@@ -37,7 +37,7 @@ TILE_ROWS = 1 << 16
 
 
 def objective(
-    loss: RankingLoss | SeveralLabels,
+    loss: Loss,
     max_step: float = 1.0,
     probes: int = 2,
     seed: int = 0,
@@ -163,14 +163,14 @@ class Objective:
 
     def __init__(
         self,
-        loss: RankingLoss | SeveralLabels,
+        loss: Loss,
         max_step: float = 1.0,
         probes: int = 2,
         seed: int = 0,
         *,
         labels: Any = None,
     ) -> None:
-        if not isinstance(loss, RankingLoss | SeveralLabels):
+        if not isinstance(loss, Loss):
             raise ValueError(f"loss must be a RankingLoss or SeveralLabels, got {loss!r}")
         if loss.side_inputs:
             raise ValueError(

@@ -192,6 +192,6 @@ def add_roles(parser: LineParser) -> None:
 def roles_of(given: Namespace) -> dict[str, Any]:
     """Return the names of the columns by their use, as `prepare` takes them."""
     roles = {name: getattr(given, name) for name in _ROLES}
-    if roles["label"] is not None and len(roles["label"]) == 1:
+    if len(roles["label"] or ()) == 1:
         [roles["label"]] = roles["label"]
     return roles

@@ -153,7 +153,7 @@ def _models(given: Namespace) -> "list[Evaluated]":
         load_template()  # this reports a missing package before the evaluation
     chosen = given.metrics or [x.partition("@")[0] if given.at else x for x in _DEFAULT]
     measures = parse_measures(chosen, given.at or (), of_runs=given.qrels is not None)
-    counted = {"gain": given.gain, "empty": _number(given.empty), "ties": given.ties}
+    counted = {"gain": given.gain, "empty": empty_value(given.empty), "ties": given.ties}
     columns, of_documents = _columns(given), given.html is not None
     names = _names(given.files, columns.score)
     if given.qrels is not None:
@@ -218,7 +218,7 @@ def _notes(model: "Evaluated", given: Namespace) -> Iterator[str]:
         yield f"{model.name}: {model.empty:,} of {total:,} lists have no relevant item: {how}"
 
 
-def _number(text: str) -> str | float:
+def empty_value(text: str) -> str | float:
     """Return the number in a text, or the text if it is not a number."""
     try:
         return float(text)

@@ -88,6 +88,7 @@ def _report_labels(given: Namespace, scores: Path) -> None:
     """Print the metrics of several labels, a column for each."""
     import pandas as pd
 
+    from ltr.cli.evaluate import empty_value
     from ltr.reports.evaluation import DEFAULT
     from ltr.reports.several import evaluate_labels
 
@@ -98,7 +99,7 @@ def _report_labels(given: Namespace, scores: Path) -> None:
     if given.at:
         metrics = [f"{name.partition('@')[0]}@{k}" for name in metrics for k in given.at]
     options = {name: getattr(given, name) for name in ("ties", "confidence", "resamples", "seed")}
-    empty = given.empty if given.empty in ("skip", "error") else float(given.empty)
+    empty = empty_value(given.empty)
     table = pd.read_parquet(scores)
     columns = table[[*given.label]], table["score"], table[given.qid]
     print(evaluate_labels(*columns, metrics, gain=given.gain or "exp2", empty=empty, **options))

@@ -20,7 +20,8 @@ from ltr.cli.errors import CommandError
 from ltr.files import check_path
 
 if TYPE_CHECKING:
-    from ltr.losses import RankingLoss, SeveralLabels
+    from ltr.losses import RankingLoss
+    from ltr.losses.base import Loss
 
 _NEXT = "Go on with: ltr test {0} TABLE | ltr predict {0} TABLE --output scores.parquet"
 
@@ -127,7 +128,7 @@ def _direction(text: str) -> tuple[str, int]:
 
 def _of_labels(
     given: Namespace, loss: "RankingLoss | None", labels: tuple[str, ...]
-) -> "RankingLoss | SeveralLabels | None":
+) -> "Loss | None":
     """Return the loss of several labels, with the weights of `--trade-off`."""
     from ltr.losses import XENDCG, SeveralLabels
 

@@ -19,9 +19,8 @@ def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> di
     Returns:
         A batch of B lists with N documents in all: `features` float32 (N, d), `lengths` int64 (B,)
         and `qid` (B strings). If the items have them, the batch also has `labels` float32 (N,), or
-        (N, labels) if there are several, and
-        `doc_id` (N strings). Every other tensor (n, ...) of the items becomes (N, ...). A filler is
-        a list of length 0.
+        (N, labels) if there are several, and `doc_id` (N strings). Every other tensor (n, ...) of
+        the items becomes (N, ...). A filler is a list of length 0.
 
     Raises:
         ValueError: there are no items, or tensors of one key differ in more than their length.

@@ -290,11 +290,11 @@ class Schema:
 
 
 def one_or_several(label: Any) -> Any:
-    """Return the columns of several labels as a tuple; the name itself if there is only one.
+    """Return the columns of several labels as a tuple, one name as itself, and none as None.
 
-    >>> one_or_several(["click", "buy"]), one_or_several(["click"]), one_or_several(None)
+    >>> one_or_several(["click", "buy"]), one_or_several(["click"]), one_or_several([])
     (('click', 'buy'), 'click', None)
     """
     if not isinstance(label, list | tuple):
         return label
-    return label[0] if len(label) == 1 else tuple(label)
+    return tuple(label) if len(label) > 1 else next(iter(label), None)

@@ -143,6 +143,9 @@ def _read_rows(
     inputs = {name: given[name] for name in ("position", "protected")}
     loss = getattr(estimator, "loss", None)
     several = tables.label_columns(given["y"], frame.num_rows, frame.column_names, loss)
+    if known is not None and len(known.labels) > 1 and not several:
+        wanted = ", ".join(known.labels)
+        raise ValueError(f"y must have the labels of the training, {wanted}, got one label")
     columns: dict[str, Any] = {"qid": names}
     if not several:
         columns["label"] = tables.as_labels(given["y"], frame.num_rows)
@@ -152,7 +155,7 @@ def _read_rows(
         lists = tables.list_groups(names)
         columns["weight"], of_lists = tables.row_weights(given["sample_weight"], *lists)
     own = {"qid": given["qid"], "label": given["y"], **given}
-    named = tables.names_of_uses(frame.column_names, own)
+    named = tables.names_of_uses([*frame.column_names, *several], own)
     if known is not None:
         named |= {"qid": known.qid, "label": known.label}
     uses: dict[str, Any] = {use: name if use in columns else None for use, name in named.items()}
@@ -181,8 +184,8 @@ def _read_rows(
     if not labels and len(found.schema.labels) == 1:
         labels = {found.schema.labels[0]: tables.as_labels(y, frame.num_rows)}
     if {*labels} != {*found.schema.labels}:
-        wanted = ", ".join(found.schema.labels)
-        raise ValueError(f"eval_set must have the labels of y, {wanted}, got {', '.join(labels)}")
+        wanted, got = ", ".join(found.schema.labels), ", ".join(labels) or "one label"
+        raise ValueError(f"eval_set must have the labels of y, {wanted}, got {got}")
     return validated(found, frame.joined({found.schema.qid: names, **labels}))
 
 

@@ -24,7 +24,7 @@ from ltr.datasets import (
 )
 from ltr.datasets.schema import Schema
 from ltr.losses import XENDCG, RankingLoss, SeveralLabels
-from ltr.losses.base import check_one_number
+from ltr.losses.base import Loss, check_one_number
 from ltr.metrics.named import ranking_measure
 from ltr.models import CrossScorer, MLPScorer, Scorer
 from ltr.names import nearest
@@ -79,7 +79,7 @@ class Settings:
     """
 
     scorer: Scorer
-    loss: RankingLoss | SeveralLabels
+    loss: Loss
     transform: FeatureTransform
     members: int
     learning_rate: float
@@ -342,9 +342,7 @@ def device(estimator: Any) -> str:
     return estimator.device
 
 
-def loss_of(
-    loss: RankingLoss | SeveralLabels | None, schema: Schema
-) -> RankingLoss | SeveralLabels | None:
+def loss_of(loss: Loss | None, schema: Schema) -> Loss | None:
     """Return the loss for the labels of a schema.
 
     Several labels without a loss get the sum of the default losses, with weight 1 each.
@@ -366,7 +364,7 @@ def loss_of(
     return loss
 
 
-def new_loss(settings: Settings, of_lists: bool) -> RankingLoss | SeveralLabels:
+def new_loss(settings: Settings, of_lists: bool) -> Loss:
     """Return a copy of the loss; if `of_lists`, the copy returns one value for each list."""
     loss = copy.deepcopy(settings.loss)
     if of_lists:

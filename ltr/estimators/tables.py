@@ -13,7 +13,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from ltr.arrays import as_array, as_numbers, as_qids, check_labels, numbered
 from ltr.datasets.frames import Frame
 from ltr.datasets.table_files import load_frame
-from ltr.losses import RankingLoss, SeveralLabels
+from ltr.losses.base import Loss
 from ltr.names import shown_names
 
 _ROUTING = (
@@ -150,8 +150,8 @@ def label_columns(
             `SeveralLabels`; without one, y0, y1 and so on.
 
     Raises:
-        ValueError: the labels do not fit the rows or the loss; a value is negative or infinite; or
-            a label and a feature have the same name.
+        ValueError: the labels do not fit the rows or the loss; a value is not a number, negative or
+            infinite; or two labels, or a label and a feature, have the same name.
 
     >>> label_columns(np.array([[0, 1], [2, np.nan]]), 2, [])
     {'y0': array([0., 2.]), 'y1': array([ 1., nan])}
@@ -159,26 +159,27 @@ def label_columns(
     if len(np.shape(y)) != 2 or np.shape(y)[1] < 2:
         return {}
     own = getattr(loss, "names", None)
-    values = y
     if is_frame(y):
-        values = as_pandas(y)
-        names = [str(name) for name in values.columns]
+        table = as_pandas(y)
+        names = [str(name) for name in table.columns]
+        values = [table.iloc[:, i] for i in range(len(names))]
     else:
-        values = as_numbers("y", y)
-        names = own if own is not None else [f"y{i}" for i in range(values.shape[1])]
-    if len(values) != rows or len(names) != np.shape(values)[1]:
+        values = [*as_numbers("y", y).T]
+        names = own if own is not None else [f"y{i}" for i in range(len(values))]
+    if np.shape(y) != (rows, len(names)):
         wanted = f"({rows}, {len(names)})"
-        raise ValueError(f"y must have the shape {wanted}, got {tuple(np.shape(values))}")
+        raise ValueError(f"y must have the shape {wanted}, got {tuple(np.shape(y))}")
     if own is not None and {*own} != {*names}:
         raise ValueError(f"y must have the labels of the loss, {shown_names(own)}, got {names}")
-    for name in names:
+    labels: dict[str, np.ndarray] = {}
+    for name, column in zip(names, values, strict=True):
         if name in columns:
             raise ValueError(f"y must not have names of features, got {name!r}")
-    arrays = np.asarray(values, dtype=np.float64)
-    found = {name: arrays[:, i] for i, name in enumerate(names)}
-    for name, column in found.items():
-        check_labels(f"y[{name!r}]", np.nan_to_num(column, nan=0.0, posinf=np.inf, neginf=-np.inf))
-    return {name: found[name] for name in own or names}
+        if name in labels:
+            raise ValueError(f"y must have different names of labels, got {name!r} twice")
+        labels[name] = as_numbers(f"y[{name!r}]", column).astype(np.float64)
+        check_labels(f"y[{name!r}]", np.where(np.isnan(labels[name]), 0.0, labels[name]))
+    return {name: labels[name] for name in own or names}
 
 
 def query_names(rows: int, qid: Any, group: Any, prefix: str = "") -> pa.Array:
@@ -257,9 +258,7 @@ def row_weights(
     return (weights[groups] if of_lists else weights), of_lists
 
 
-def side_columns(
-    loss: RankingLoss | SeveralLabels | None, given: Mapping[str, Any], rows: int
-) -> dict[str, np.ndarray]:
+def side_columns(loss: Loss | None, given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
     """Return the columns of a loss's side inputs.
 
     Args:

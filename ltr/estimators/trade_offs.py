@@ -12,6 +12,7 @@ from ltr.estimators import tables as tables
 from ltr.estimators.list_input import read_data
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.parameters import max_levels
+from ltr.estimators.plots import new_figure
 from ltr.losses import XENDCG, SeveralLabels
 from ltr.metrics.comparison import text_table
 from ltr.shapes import check_number
@@ -73,10 +74,7 @@ class TradeOffs(list[TradeOff]):
         Returns:
             The axes. The method needs matplotlib (the extra `plots`).
         """
-        if axes is None:
-            from matplotlib.figure import Figure
-
-            axes = Figure(figsize=(6.4, 4.8), layout="constrained").subplots()
+        axes = axes or new_figure("plot", 6.4, 4.8).subplots()
         first, second = [*self[0].evaluations][:2]
         for point in self:
             x, y = (
@@ -135,7 +133,8 @@ def trade_offs(
 
     Raises:
         ValueError: Y has fewer than two labels, weights do not name the labels or are below 0 or
-            all 0, no query is held out, or as in `NeuralRanker.fit`.
+            all 0, `make_ranker` returns something else than a `NeuralRanker`, no query is held out,
+            a label is not known in the held-out rows, or as in `NeuralRanker.fit`.
 
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(600, 2)), np.arange(600) // 10
@@ -162,7 +161,11 @@ def trade_offs(
     if not mixes:
         raise ValueError("weights must have at least one entry, got none")
     make = make_ranker or _default_ranker
-    made = [make({name: float(mix[name]) for name in labels}) for mix in mixes]
+    mixes = [{name: float(mix[name]) for name in labels} for mix in mixes]
+    made = [make({**mix}) for mix in mixes]
+    for ranker in made:
+        if not isinstance(ranker, NeuralRanker):
+            raise ValueError(f"make_ranker must return a NeuralRanker, got {ranker!r}")
     given = dict.fromkeys(["sample_weight", "position", "protected", "eval_set"])
     given |= {"y": Y, "qid": qid, "group": group, "eval_qid": None, "eval_group": None}
     data, _ = read_data(
@@ -182,16 +185,13 @@ def trade_offs(
     for mix, ranker in zip(mixes, made, strict=True):
         ranker.fit(data)
         scores = ranker.predict(replace(data, train=val, val=None))
-        weights_of = {name: float(mix[name]) for name in labels}
-        points.append(
-            TradeOff(weights_of, ranker, evaluate_labels(columns, scores, names, metrics))
-        )
+        if not tables.is_frame(X):  # its columns have no names
+            vars(ranker).pop("feature_names_in_", None)
+        points.append(TradeOff(mix, ranker, evaluate_labels(columns, scores, names, metrics)))
     means = np.stack([point.means for point in points])
     beaten = [bool(((means >= x).all(1) & (means > x).any(1)).any()) for x in means]
-    return TradeOffs(
-        TradeOff(point.weights, point.ranker, point.evaluations, not lost)
-        for point, lost in zip(points, beaten, strict=True)
-    )
+    pairs = zip(points, beaten, strict=True)
+    return TradeOffs(replace(point, unbeaten=not lost) for point, lost in pairs)
 
 
 def default_weights(names: Sequence[str]) -> list[dict[str, float]]:

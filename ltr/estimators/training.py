@@ -19,7 +19,8 @@ from ltr.datasets.samplers import ListSampler, order_lists
 from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.estimators.parameters import HIDDEN, Settings, new_loss
 from ltr.estimators.progress import Progress
-from ltr.losses import RankingLoss, SeveralLabels
+from ltr.losses import SeveralLabels
+from ltr.losses.base import Loss
 from ltr.losses.unbiased import click_weights, one_click_lists
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble, MonotoneScorer, Scorer
@@ -118,6 +119,15 @@ def _columns(labels: Any) -> Any:
     return labels.reshape(len(labels), -1) if len(labels) else labels.reshape(0, 1)
 
 
+def _check_floors(loss: SeveralLabels, labels: np.ndarray) -> None:
+    """Raise an error if a label with a floor has no known value in validation labels."""
+    for name in loss.floors:
+        if np.isnan(labels[:, loss.names.index(name)]).all():
+            raise ValueError(
+                f"eval_set must have known values of {name!r}, which has a floor, got none"
+            )
+
+
 def _directions(scorer: Scorer) -> list[int]:
     return scorer.directions if isinstance(scorer, MonotoneScorer) else []
 
@@ -159,7 +169,7 @@ class Training:
         self,
         settings: Settings,
         scorer: Ensemble,
-        loss: RankingLoss | SeveralLabels,
+        loss: Loss,
         transform: FeatureTransform,
         seed: int,
         of_lists: bool,
@@ -200,7 +210,12 @@ class Training:
         steps = -(-len(order) // self.settings.batch_size)
         epochs = self.settings.max_epochs
         self.planned = steps * epochs
-        largest = np.empty(0) if validation is None else np.nanmax(_columns(validation.labels), 0)
+        largest = np.empty(0)
+        if validation is not None:
+            labels = _columns(validation.labels)
+            largest = np.fmax.reduce(labels, axis=0, initial=0.0)
+            if isinstance(self.loss, SeveralLabels):
+                _check_floors(self.loss, labels)
         for epoch in range(epochs):
             order.set_epoch(epoch)
             batches = progress.steps(self._batches(lists, order), steps)
@@ -347,6 +362,7 @@ class Training:
         means = total / torch.where(count > 0, count, 1.0)
         values = means[0].tolist()
         if isinstance(self.loss, SeveralLabels):
+            means = torch.where(count > 0, means, math.nan)
             names = self.loss.names
             values = [self.loss.quality(dict(zip(names, x.tolist(), strict=True))) for x in means.T]
             self.loss.update(dict(zip(names, means.mean(1).tolist(), strict=True)))

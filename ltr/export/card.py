@@ -71,8 +71,8 @@ def card_metrics(model: RankingModel, data: ListDataset) -> CardMetrics:
         data: the lists, two or more.
 
     Raises:
-        ValueError: the data have no labels, fewer than two lists, or another number of features or
-            categories than the model.
+        ValueError: the data have no labels or several, fewer than two lists, or another number of
+            features or categories than the model.
 
     >>> from ltr.models import LinearScorer
     >>> rows, labels = [[1.0], [2.0], [3.0], [4.0]], [0, 1, 0, 1]
@@ -86,6 +86,8 @@ def card_metrics(model: RankingModel, data: ListDataset) -> CardMetrics:
         raise ValueError(f"data must be a ListDataset, got {type(data).__name__}")
     if not data.has_labels or len(data) < 2:
         raise ValueError(f"data must have labels and at least two lists, got {len(data)} lists")
+    if data.labels.ndim > 1:
+        raise ValueError(f"data must have one label for a card, got {data.labels.shape[1]}")
     if data.num_features != model.num_features:
         raise ValueError(
             f"data must have the model's {model.num_features} features, got {data.num_features}"

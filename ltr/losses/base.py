@@ -27,7 +27,14 @@ from ltr.shapes import (
 Reduction = Literal["mean", "sum", "none"]
 
 
-class RankingLoss(nn.Module):
+class Loss(nn.Module):
+    """Base class of what training minimizes: every `RankingLoss`, and `SeveralLabels`."""
+
+    reduction: Reduction
+    side_inputs: tuple[str, ...] = ()
+
+
+class RankingLoss(Loss):
     """Base class of losses, which map the scores and labels of lists to one number.
 
     The arguments are scores, labels, mask=None, weights=None; the result is a scalar.
@@ -78,7 +85,6 @@ class RankingLoss(nn.Module):
     grades: ClassVar[bool] = True
     most_label: float = math.inf
     every_item: bool = False
-    side_inputs: tuple[str, ...] = ()
 
     def __init__(self, reduction: Reduction = "mean"):
         super().__init__()

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ltr.losses.base import RankingLoss, Reduction, check_exclusive
+from ltr.losses.base import Loss, RankingLoss, Reduction, check_exclusive
 from ltr.ragged import Lengths, check_lengths, group_by_qid, sum_lists
 from ltr.shapes import check_choice, check_mask, check_number
 
@@ -21,7 +21,7 @@ RUNNING_BATCHES = 200
 """With scale="running", the mean is exponential, over about this many training batches."""
 
 
-class SeveralLabels(nn.Module):
+class SeveralLabels(Loss):
     r"""Combine the losses of several labels of the same items into one number.
 
     Each label has its own loss L_k and weight w_k. In training mode, the loss is divided by a mean
@@ -112,6 +112,7 @@ class SeveralLabels(nn.Module):
         self.step = check_number("step", step, minimum=0.0, strict=True)
         self.floors = checked_floors(how, floors, self.names)
         self.terms = nn.ModuleList([loss for loss, _ in pairs.values()])
+        self.side_inputs = tuple(dict.fromkeys(x for loss in self.parts for x in loss.side_inputs))
         self.first_weights = tuple(weight for _, weight in pairs.values())
         weights = torch.tensor(self.first_weights, dtype=torch.float64)
         self.register_buffer("weights", weights)
@@ -135,14 +136,11 @@ class SeveralLabels(nn.Module):
         return self.parts[0].reduction
 
     @reduction.setter
-    def reduction(self, reduction: Reduction) -> None:
+    def reduction(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self, reduction: Reduction
+    ) -> None:
         for loss in self.parts:
             loss.reduction = reduction
-
-    @property
-    def side_inputs(self) -> tuple[str, ...]:
-        """The further arguments that one of the losses needs."""
-        return tuple(dict.fromkeys(x for loss in self.parts for x in loss.side_inputs))
 
     def forward(
         self,

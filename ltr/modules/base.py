@@ -11,8 +11,8 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable, Reduce
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from ltr.losses import RankingLoss, SeveralLabels
-from ltr.losses.base import check_one_number
+from ltr.losses import SeveralLabels
+from ltr.losses.base import Loss, check_one_number
 from ltr.metrics import RankingMetric, RankingMetrics
 from ltr.metrics.base import measure_lists
 from ltr.modules.callbacks import CheckFinite, SeedSteps
@@ -187,7 +187,7 @@ class ScoringModule(TrainableModule):
 
     def __init__(
         self,
-        loss: RankingLoss | SeveralLabels,
+        loss: Loss,
         metrics: dict[str, RankingMetric],
         optimizer: OptimizerCallable,
         scheduler: LRSchedulerCallable | None,

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ltr.datasets.schema import Schema
 from ltr.datasets.transforms import FeatureTransform
-from ltr.losses import RankingLoss, SeveralLabels, SoftNDCG
+from ltr.losses import SoftNDCG
+from ltr.losses.base import Loss
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, RankingModel, Scorer
 from ltr.modules.base import ScoringModule, check_part
@@ -71,7 +72,7 @@ class Ranker(ScoringModule):
     def __init__(
         self,
         scorer: Scorer | None = None,
-        loss: RankingLoss | SeveralLabels | None = None,
+        loss: Loss | None = None,
         metrics: dict[str, RankingMetric] | None = None,
         optimizer: OptimizerCallable | None = None,
         scheduler: LRSchedulerCallable | None = None,

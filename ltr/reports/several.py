@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from ltr.arrays import as_numbers
+from ltr.arrays import as_array, as_names, as_numbers
 from ltr.metrics.comparison import text_table
 from ltr.reports.evaluation import DEFAULT, Evaluation, evaluate
 
@@ -45,22 +46,27 @@ def evaluate_labels(
     ndcg@10  1.0000 [1.0000, 1.0000]  0.6309 [0.6309, 0.6309]
     lists                          2                        1
     """
-    columns = labels
-    if not isinstance(labels, Mapping):
-        names = getattr(labels, "columns", None)
-        if names is None:
-            raise ValueError(f"labels must be a frame or a dict of columns, got {labels!r}")
-        columns = {str(name): labels[name] for name in names}
+    if isinstance(labels, Mapping):
+        columns = [*labels.items()]
+    elif hasattr(labels, "__arrow_c_stream__"):
+        import pandas as pd
+
+        frame = labels if isinstance(labels, pd.DataFrame) else pa.table(labels).to_pandas()
+        columns = [(str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)]
+    else:
+        kind = type(labels).__name__
+        raise ValueError(f"labels must be a frame or a dict of columns, got {kind}")
     if not columns:
         raise ValueError("labels must have at least one column, got none")
-    rows = np.asarray(scores), np.asarray(qid)
-    found = LabelEvaluations()
-    for name, column in columns.items():
-        given = [np.nan if x is None else x for x in column]
-        grades = as_numbers(f"labels[{name!r}]", given).astype(np.float64)
-        if any(len(x) != len(grades) for x in rows):
-            lengths = f"{len(grades)}, {len(rows[0])} and {len(rows[1])}"
-            raise ValueError(f"label {name!r}, scores and qid must be equally long, got {lengths}")
+    if len({name for name, _ in columns}) < len(columns):
+        raise ValueError(f"labels must have different names, got {[name for name, _ in columns]}")
+    rows = as_array(scores), as_names("qid", qid)
+    evaluations = LabelEvaluations()
+    for name, column in columns:
+        grades = as_numbers(f"labels[{name!r}]", column).astype(np.float64)
+        if any(x.shape != grades.shape for x in rows) or grades.ndim != 1:
+            shapes = f"{grades.shape}, {rows[0].shape} and {rows[1].shape}"
+            raise ValueError(f"label {name!r}, scores and qid must be (rows,), got {shapes}")
         known = ~np.isnan(grades)
         if not known.any():
             raise ValueError(f"label {name!r} must be known in some row, got none")
@@ -68,5 +74,5 @@ def evaluate_labels(
             own = evaluate(grades[known], rows[0][known], rows[1][known], metrics, **options)
         except ValueError as error:
             raise ValueError(f"label {name!r}: {error}") from None
-        found[str(name)] = own
-    return found
+        evaluations[str(name)] = own
+    return evaluations

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ltr.losses import RankingLoss, SeveralLabels
+from ltr.losses.base import Loss
 
 _COLUMNS = ("position", "protected")  # a table may have these side inputs
 
@@ -40,7 +40,7 @@ class ScoredLists(NamedTuple):
         return self.mask.any(-1).sum()
 
 
-def side_inputs(loss: RankingLoss | SeveralLabels, batch: dict[str, Any]) -> dict[str, Tensor]:
+def side_inputs(loss: Loss, batch: dict[str, Any]) -> dict[str, Tensor]:
     """Return those side inputs of a loss that are in a batch.
 
     >>> from ltr.losses import Unbiased
@@ -50,9 +50,7 @@ def side_inputs(loss: RankingLoss | SeveralLabels, batch: dict[str, Any]) -> dic
     return {name: batch[name] for name in getattr(loss, "side_inputs", ()) if name in batch}
 
 
-def batch_loss(
-    loss: RankingLoss | SeveralLabels, lists: ScoredLists, *, of_lists: bool = False
-) -> Tensor:
+def batch_loss(loss: Loss, lists: ScoredLists, *, of_lists: bool = False) -> Tensor:
     """Return the loss of a batch, a scalar.
 
     Args:
@@ -90,7 +88,7 @@ def batch_loss(
     return value
 
 
-def check_gradient(loss: RankingLoss | SeveralLabels, value: Tensor) -> Tensor:
+def check_gradient(loss: Loss, value: Tensor) -> Tensor:
     """Return the value of a loss in training, which must have a gradient.
 
     Raises:
@@ -104,7 +102,7 @@ def check_gradient(loss: RankingLoss | SeveralLabels, value: Tensor) -> Tensor:
     return value
 
 
-def _lacks(loss: RankingLoss | SeveralLabels, name: str) -> ValueError:
+def _lacks(loss: Loss, name: str) -> ValueError:
     how = f"give batches the key {name!r}"
     if name in _COLUMNS:
         how = f"name its column ({name}= of TableDataModule, --data.{name}), or {how}"

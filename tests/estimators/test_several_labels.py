@@ -193,6 +193,8 @@ WRONG = {
         "labels of the loss, 'click', 'buy', got",
     ),
     "too many": (Y.assign(view=1.0), {}, "labels of the loss"),
+    "a name twice": (Y.set_axis(["buy", "buy"], axis=1), {"loss": None}, "'buy' twice"),
+    "text": (Y.assign(buy="x"), {}, r"y\['buy'\] must be an array of numbers, got 'x' in row 0"),
     "too short": (Y[:-1], {}, r"shape \(1200, 2\), got \(1199, 2\)"),
     "a feature's name": (
         Y.rename(columns={"buy": "a"}),
@@ -213,6 +215,33 @@ def test_wrong_labels_are_named(case):
     labels, options, message = WRONG[case]
     with pytest.raises(ValueError, match=message):
         ranker_of(**options).fit(X, labels, qid=QID)
+
+
+def test_a_label_may_have_the_name_of_the_queries():
+    labels = Y.rename(columns={"buy": "qid"})
+    ranker = ranker_of(loss=None).fit(X, labels, qid=QID)
+    assert ranker.schema_.labels == ("click", "qid")
+    np.testing.assert_array_equal(
+        ranker.predict(X), ranker_of(loss=None).fit(X, Y, qid=QID).predict(X)
+    )
+
+
+def test_the_labels_of_later_training_and_of_validation_are_those_of_the_first():
+    ranker = ranker_of(loss=None, warm_start=True).fit(X, Y, qid=QID)
+    with pytest.raises(ValueError, match="labels of the training, click, buy, got one label"):
+        ranker.fit(X, Y["click"], qid=QID)
+    with pytest.raises(ValueError, match="labels of y, click, buy, got one label"):
+        ranker_of().fit(X, Y, qid=QID, eval_set=[(X, Y["click"])], eval_qid=[QID])
+
+
+def test_validation_lists_need_not_know_a_label_without_a_floor():
+    unknown = {"eval_set": [(X, Y.assign(buy=np.nan))], "eval_qid": [QID]}
+    ranker = ranker_of(1.0, 3.0, members=1).fit(X, Y, qid=QID, **unknown)
+    found = evaluate_labels(Y[["click"]], ranker.predict(X), QID, ["ndcg@10"])
+    assert max(ranker.history_)[0] == pytest.approx(found["click"]["ndcg@10"].mean, abs=1e-6)
+    floor = loss_of(1.0, 1.0, how="floor", floors={"buy": 0.5})
+    with pytest.raises(ValueError, match="known values of 'buy', which has a floor, got none"):
+        ranker_of(loss=floor).fit(X, Y, qid=QID, **unknown)
 
 
 def test_a_blend_takes_one_label():

@@ -309,3 +309,4 @@ def test_the_page_has_the_measured_coverage():
         assert f"| {lists} | {numbers} |" in page
         if int(lists) >= FEWEST:
             assert min(covered.values()) > 0.94
+    assert f"take {result['large']['seconds']['evaluate by']:.0f} seconds" in page
