@@ -42,8 +42,7 @@ from ltr.estimators.parameters import (
 )
 from ltr.estimators.scoring import RankingEstimator
 from ltr.estimators.screening import Trial, choose_settings, evenly, try_out
-from ltr.losses import SeveralLabels
-from ltr.losses.base import Loss
+from ltr.losses import RankingLoss, SeveralLabels
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble, RankingModel, Scorer
 
@@ -180,7 +179,7 @@ class NeuralRanker(RankingEstimator):
         self,
         *,
         scorer: Scorer | None = None,
-        loss: Loss | None = None,
+        loss: RankingLoss | SeveralLabels | None = None,
         transform: FeatureTransform | None = None,
         effort: Effort = "default",
         columns: Columns | None = None,
