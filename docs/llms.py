@@ -13,7 +13,7 @@ PAGE = Path(__file__).parent / "llms.txt"
 PACKAGES = (
     "estimators", "losses", "operators", "metrics", "metrics.functional", "reports", "rerank",
     "clicks", "preferences", "datasets", "models", "modules", "integrations", "export", "boosting",
-    "config", "kernels",
+    "config", "cli", "shapes", "kernels",
 )  # fmt: skip
 HEAD = """# ltr
 

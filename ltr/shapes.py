@@ -1,4 +1,7 @@
-"""Argument checks and masking for all operators, losses and metrics."""
+"""Argument checks and masking for all operators, losses and metrics.
+
+The checks of `__all__` are also for classes of your own: an error names the argument and the value.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,6 +11,8 @@ from numbers import Integral, Real
 import numpy as np
 import torch
 from torch import Tensor
+
+__all__ = ["check_at_least", "check_choice", "check_number", "check_whole"]
 
 _AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 """Device types known to have autocast. In `torch.compile`, torch cannot always be asked."""

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from ltr.losses import RankingLoss, TopKLoss
 from ltr.metrics import RankingMetric, TopKAccuracy
-from ltr.modules.base import ScoringModule, check_part
-from ltr.training.losses import ScoredLists
+from ltr.modules import ScoredLists, ScoringModule
 from recipes.networks import ImageNetwork, VanillaCNN
 
 
@@ -56,7 +55,7 @@ class ImageClassifier(ScoringModule):
         scheduler: LRSchedulerCallable | None = None,
         scheduler_interval: Literal["epoch", "step"] = "epoch",
     ):
-        check_part("network", network)
+        self.check_part("network", network)
         super().__init__(
             TopKLoss() if loss is None else loss,
             _default_metrics() if metrics is None else metrics,

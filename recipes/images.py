@@ -18,8 +18,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ltr.datasets import ListSampler
-from ltr.datasets.loaders import SplitDataModule
+from ltr.datasets import ListSampler, SplitDataModule
 from ltr.shapes import check_at_least
 
 _UINT8 = 0x08

@@ -9,8 +9,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info
 from torch.utils.data import Dataset
 
-from ltr.datasets import ListSampler
-from ltr.datasets.loaders import SplitDataModule
+from ltr.datasets import ListSampler, SplitDataModule
 from ltr.shapes import check_at_least, check_whole
 from recipes.images import DigitImages, Images, ImageSource, split_validation
 

@@ -1,6 +1,7 @@
 """The files of a sweep: results as JSON, learning curves from the logs."""
 
 import json
+import os
 import platform
 import re
 import subprocess
@@ -11,13 +12,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ltr import __version__
-from ltr.cli.errors import CommandError
-from ltr.cli.lightning_cli import RankingCLI
-from ltr.cli.options import given_options
-from ltr.files import atomic_write
-from ltr.modules.checkpoints import train_steps
-from ltr.names import one_line
+import ltr
+from ltr.cli import CommandError, RankingCLI, given_options
 
 Result = dict[str, Any]
 """A finished run in `results.json`: `name`, `variant`, `point`, `metrics`, `seconds` and more."""
@@ -26,14 +22,14 @@ Result = dict[str, Any]
 def settings(args: list[str], fit: bool) -> dict[str, Any]:
     """Return all that a run's result depends on, by the options' names, as JSON gives it back.
 
-    >>> found = settings(["--data.n=5", "--trainer.enable_progress_bar", "false"], fit=True)
-    >>> list(found), found["data.n"]
+    >>> options = settings(["--data.n=5", "--trainer.enable_progress_bar", "false"], fit=True)
+    >>> list(options), options["data.n"]
     (['ltr', 'fit', 'data.n'], 5)
     """
-    given = {name: one.value for name, one in given_options(args).items()}
-    found = {"ltr": __version__, "fit": fit, **given}
-    found = {key: one for key, one in found.items() if not key.startswith("trainer.enable_")}
-    return json.loads(json.dumps(found, default=str))
+    options = {name: option.value for name, option in given_options(args).items()}
+    options = {"ltr": ltr.__version__, "fit": fit, **options}
+    lasting = {k: value for k, value in options.items() if not k.startswith("trainer.enable_")}
+    return json.loads(json.dumps(lasting, default=str))
 
 
 def fit_result(cli: RankingCLI, resumed: bool) -> dict[str, Any]:
@@ -44,7 +40,7 @@ def fit_result(cli: RankingCLI, resumed: bool) -> dict[str, Any]:
         "seconds": round(cli.timer.time_elapsed(), 2),
         "resumed": resumed,
         "epochs": cli.trainer.current_epoch,
-        "steps": train_steps(cli.trainer),
+        "steps": cli.trainer.fit_loop.epoch_loop.total_batch_idx + 1,
         "parameters": sum(p.numel() for p in cli.model.parameters()),
         "monitor": best.monitor,
         "mode": best.mode,
@@ -60,7 +56,7 @@ def environment(device: torch.device) -> dict[str, str]:
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
         "python": platform.python_version(),
-        "ltr": __version__,
+        "ltr": ltr.__version__,
         **{name: version(name) for name in ("torch", "lightning", "torchmetrics", "numpy")},
         "device": f"{device.type} ({kind})",
         "processor": _processor(),
@@ -122,7 +118,8 @@ def read_json(path: Path) -> dict[str, Any]:
             raise ValueError("no options and values")
         return content
     except (ValueError, RecursionError) as error:
-        raise CommandError(one_line(f"{path} is damaged ({error}): delete its folder")) from None
+        reason = " ".join(str(error).split())
+        raise CommandError(f"{path} is damaged ({reason}): delete its folder") from None
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -134,9 +131,11 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    with atomic_write(path) as part:
-        part.write_text(text, encoding="utf-8")
+    """Write a file whole or not at all, and make its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
 
 
 def merged(below: Any, above: Any) -> Any:

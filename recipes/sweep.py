@@ -7,6 +7,7 @@ kill. `--results FILE` adds the finished runs to a file of earlier ones, and `--
 many core hours are left.
 """
 
+import argparse
 import inspect
 import json
 import re
@@ -14,18 +15,20 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from ltr.cli import guarded
-from ltr.cli.arguments import LineParser
-from ltr.cli.errors import CommandError
-from ltr.cli.lightning_cli import RankingCLI
-from ltr.cli.options import load_options, pairs
-from ltr.cli.quiet import quiet
-from ltr.cli.recipes import find_configs
-from ltr.names import nearest
+from ltr.cli import (
+    CommandError,
+    RankingCLI,
+    find_configs,
+    given_options,
+    guarded,
+    load_options,
+    quiet_lightning,
+)
 from recipes.progress import CountCoreSeconds, Progress, hours_left, read_progress
 from recipes.results import (
     Result,
@@ -43,8 +46,16 @@ from recipes.tables import render
 _OPTIONS = ("config", "output", "only", "overlay", "results", "status")
 """The options of every sweep; the others are those of its runs."""
 
-_PLACES = ("--data.root",)
+_PLACES = ("data.root",)
 """The options that say where something is, on which no result depends."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, which `guarded` prints."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a `CommandError` with the message."""
+        raise CommandError(f"{message} (see `{self.prog} --help`)")
 
 
 def of(class_path: str, **init_args: Any) -> dict[str, Any]:
@@ -119,13 +130,10 @@ class Sweep:
         return guarded(partial(self._main, module, args), module, again)
 
     def _main(self, module: str, args: list[str]) -> int:
-        parser = LineParser(f"python -m {module}")
-        parser.epilog = (
-            "Other options are those of `ltr fit`, for every run that does not set them."
-        )
+        epilog = "Other options are those of `ltr fit`, for every run that does not set them."
+        parser = _Parser(f"python -m {module}", epilog=epilog, allow_abbrev=False)
         parser.add_argument("-c", "--config", action="append", default=[], help="of `ltr fit`")
-        about = "folder of the results"
-        parser.writes(parser.add_argument("--output", type=Path, help=about))
+        parser.add_argument("--output", type=Path, help="folder of the results")
         parser.add_argument(
             "--only", action="append", help="run this variant or run; repeatable, in this order"
         )
@@ -151,9 +159,9 @@ class Sweep:
         options = [*(f"--config={file}" for file in files), *overrides]
         config = reduce(merged, map(load_options, files), {})
         about = {"recipe": recipe, "config": config, "overrides": overrides}
-        for option, _ in pairs(overrides):
-            if all(option.removeprefix("--") in run.options for run in runs):
-                raise CommandError(f"{option} is set by each run: see python -m {module} --help")
+        for name in given_options(overrides):
+            if all(name in run.options for run in runs):
+                raise CommandError(f"--{name} is set by each run: see python -m {module} --help")
         if given.results is not None:
             _check_same_settings(given.results, overrides)
         out = given.output or Path("runs", f"sweep-{recipe}")
@@ -254,12 +262,12 @@ def _check_same_settings(results: Path, overrides: list[str]) -> None:
     """Raise `CommandError` if a file of results has runs with other options for all runs."""
     if not results.is_file():
         return
-    before = read_json(results)["overrides"]
-    both = [{k: v for k, v in pairs(x) if k not in _PLACES} for x in (before, overrides)]
-    if names := [key for key in {**both[0], **both[1]} if both[0].get(key) != both[1].get(key)]:
+    before, now = given_options(read_json(results)["overrides"]), given_options(overrides)
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    if names := [name for name in names if name not in _PLACES]:
         raise CommandError(
-            f"{results} has results of other settings, with another "
-            f"{', '.join(name.removeprefix('--') for name in names)}: give another --results"
+            f"{results} has results of other settings, with another {', '.join(names)}: "
+            "give another --results"
         )
 
 
@@ -283,7 +291,8 @@ def _chosen(runs: list[Run], only: list[str] | None) -> list[Run]:
     chosen: dict[str, Run] = {}
     for name in only:
         if name not in names:
-            raise CommandError(f"--only has no variant or run {name!r}: {nearest(name, names)}")
+            near = " or ".join(get_close_matches(name, names) or sorted(names))
+            raise CommandError(f"--only has no variant or run {name!r}: did you mean {near}?")
         chosen |= {run.name: run for run in runs if name in (run.variant, run.name)}
     return [*chosen.values()]
 
@@ -308,7 +317,7 @@ def _perform(run: Run, options: list[str], recipe: str, folder: Path) -> Result:
     fitted, resumed = folder / "fit.json", last.is_file()
     args = [*options, *run.args, "--trainer.default_root_dir", str(folder)]
     args += ["--ckpt_path", "last"] if resumed else []
-    with quiet():
+    with quiet_lightning():
         cli = RankingCLI("fit", args, recipe, numbered=False)
         write_json(folder / "settings.json", settings([*options, *run.args], run.fit))
         fit: dict[str, Any] = {}

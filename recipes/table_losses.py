@@ -5,10 +5,9 @@ python -m recipes.table_losses --data.path data/rank.train --data.test_path data
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-import ltr.recipes
+from ltr.cli import find_configs
 from recipes.sweep import Run, Sweep, of
 
 METRICS = {
@@ -38,8 +37,8 @@ def runs(overlays: Sequence[str], seeds: Sequence[int] = (1, 2)) -> Iterator[Run
                 yield Run(variant, {"features": features, "seed": seed}, options)
 
 
-FOLDER = Path(ltr.recipes.__file__).parent / "table"
-SWEEP = Sweep(FOLDER, runs, METRICS, columns="features")
+FILES, _ = find_configs(["table"])  # the recipe that comes with ltr
+SWEEP = Sweep(FILES[0].parent, runs, METRICS, columns="features")
 
 if __name__ == "__main__":
     sys.exit(SWEEP.main("recipes.table_losses"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ltr.cli.options import pairs
+from ltr.cli import given_options
 from recipes.results import Result
 
 if TYPE_CHECKING:
@@ -168,7 +168,8 @@ def caption(runs: Sequence["Run"], content: dict[str, Any]) -> str:
     results = [result for _, result in done]
     trained = [result for result in results if "epochs" in result]
     seeds = sorted({result["seed"] for result in results})
-    given = {option.removeprefix("--"): value for option, value in pairs(content["overrides"])}
+    overrides = given_options(content["overrides"])
+    given = {name: option.value for name, option in overrides.items()}
     of_data = [run.options.get("data.seed", given.get("data.seed")) for run, _ in done]
     of_data = [str(seed) for seed in dict.fromkeys(of_data) if seed is not None]
     precision = content["config"].get("trainer", {}).get("precision")

@@ -50,10 +50,27 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ltr import __version__
 from ltr.cli.errors import CommandError, as_user_error
-from ltr.names import nearest, printable
+from ltr.names import nearest, no_attribute, printable
+
+if TYPE_CHECKING:
+    from ltr.cli.lightning_cli import RankingCLI
+    from ltr.cli.options import given_options, load_options
+    from ltr.cli.quiet import quiet_lightning
+    from ltr.cli.recipes import find_configs
+
+_FILES = {
+    "RankingCLI": "lightning_cli",
+    "find_configs": "recipes",
+    "given_options": "options",
+    "load_options": "options",
+    "quiet_lightning": "quiet",
+}
+"""The files of the names that a program of one's own around `ltr fit` imports."""
 
 _COMMANDS = {
     "train": ("train:train", "train a model on a table"),
@@ -90,7 +107,30 @@ _HELP = "\n".join(
     ]
 )
 
-__all__ = ["guarded", "main"]
+__all__ = [
+    "CommandError",
+    "RankingCLI",
+    "find_configs",
+    "given_options",
+    "guarded",
+    "load_options",
+    "main",
+    "quiet_lightning",
+]
+
+
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _FILES:
+            raise no_attribute(__name__, name, __all__)
+        value = getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

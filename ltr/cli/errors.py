@@ -12,7 +12,14 @@ _LOST = re.compile("gloo.*Connection (closed|reset) by peer", re.DOTALL)
 
 
 class CommandError(Exception):
-    """A mistake in a command or a configuration: printed as one line, exit code 2."""
+    """A mistake in a command or a configuration, which `guarded` prints as one line; exit code 2.
+
+    >>> from ltr.cli import guarded
+    >>> def program():
+    ...     raise CommandError("--seeds must be given")
+    >>> guarded(program, "python -m own.run")
+    2
+    """
 
 
 _FRAME = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Parser key")

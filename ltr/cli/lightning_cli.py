@@ -84,8 +84,23 @@ class RankingCLI(LightningCLI):
         numbered: whether `fit` makes a folder for each run; otherwise it writes to the root itself.
         trainer: arguments of the Trainer, as objects; they replace those in `args`.
 
+    Attributes:
+        config: the options.
+        model: the module.
+        datamodule: the data module.
+        trainer: the Trainer.
+        timer: Lightning's timer of the training.
+
     Raises:
         CommandError: an option, class or value is wrong.
+
+    >>> from ltr.cli import find_configs, quiet_lightning
+    >>> files, name = find_configs(["digits"])
+    >>> args = [*(f"--config={file}" for file in files), "--data.batch_size=8"]
+    >>> with quiet_lightning():
+    ...     cli = RankingCLI("fit", args, name, numbered=False)
+    >>> cli.datamodule.batch_size, type(cli.model).__name__
+    (8, 'Ranker')
     """
 
     config: Any

@@ -30,8 +30,12 @@ def _passes(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Drop Lightning's routine messages and expected warnings; log its other messages to stdout."""
+def quiet_lightning() -> Iterator[None]:
+    """Drop Lightning's routine messages and expected warnings; log its other messages to stdout.
+
+    >>> with quiet_lightning():
+    ...     warnings.warn("the dataloader does not have many workers which may be a bottleneck")
+    """
     handlers = {
         handler
         for name in ("lightning", "lightning.pytorch", "lightning.fabric")

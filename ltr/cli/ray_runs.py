@@ -11,7 +11,7 @@ from ltr.cli.errors import CommandError, as_user_error
 from ltr.cli.lightning_cli import RankingCLI, train
 from ltr.cli.on_ray import connect, enter
 from ltr.cli.options import given_options
-from ltr.cli.quiet import quiet
+from ltr.cli.quiet import quiet_lightning
 from ltr.files import made_folder
 
 _SAID = "CommandError: "
@@ -65,7 +65,7 @@ def _train(config: dict[str, Any]) -> None:
     rank_zero_only.rank = rank  # pyright: ignore[reportFunctionMemberAccess]
     options: dict[str, Any] = {"strategy": RayDDPStrategy(), "devices": "auto", "num_nodes": 1}
     try:
-        with quiet():
+        with quiet_lightning():
             options["plugins"] = [RayLightningEnvironment()]
             cli = RankingCLI("fit", config["args"], config["name"], trainer=options)
             prepare_trainer(cli.trainer)

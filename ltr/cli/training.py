@@ -55,7 +55,7 @@ def run_recipe(command: "Command", parser: LineParser, args: list[str]) -> None:
 
     # These modules import torch and Lightning, which takes seconds.
     from ltr.cli.lightning_cli import RankingCLI, train
-    from ltr.cli.quiet import quiet
+    from ltr.cli.quiet import quiet_lightning
     from ltr.modules.checkpoints import is_first_process
 
     if is_first_process() and not any(option.startswith("--print_config") for option in options):
@@ -63,7 +63,7 @@ def run_recipe(command: "Command", parser: LineParser, args: list[str]) -> None:
             if (file := resolve(value)[1][-1]) != check_path("config", value):
                 print(f"{value}: {file}")
     atexit.register(_leave_processes)
-    with quiet():
+    with quiet_lightning():
         if command == "fit" and given.workers is not None:
             from ltr.cli import ray_runs
 

@@ -17,7 +17,7 @@ from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
 from ltr.datasets.reading import read_table
 from ltr.datasets.samplers import BucketSampler, ListSampler
 from ltr.datasets.schema import Schema
-from ltr.datasets.splits import QueryFolds, query_folds
+from ltr.datasets.splits import QueryFolds, find_splits, query_folds
 from ltr.datasets.table_files import load_table
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.transforms import (
@@ -35,12 +35,13 @@ from ltr.names import no_attribute
 
 if TYPE_CHECKING:
     from ltr.datasets.digits import DigitsDataModule
-    from ltr.datasets.loaders import ListDataModule
+    from ltr.datasets.loaders import ListDataModule, SplitDataModule
     from ltr.datasets.table_data import TableDataModule
 
 _LAZY = {
     "DigitsDataModule": "ltr.datasets.digits",
     "ListDataModule": "ltr.datasets.loaders",
+    "SplitDataModule": "ltr.datasets.loaders",
     "TableDataModule": "ltr.datasets.table_data",
 }
 
@@ -64,6 +65,7 @@ __all__ = [
     "RankPerList",
     "Schema",
     "SignedLog1pStandardize",
+    "SplitDataModule",
     "Standardize",
     "StandardizePerList",
     "TableDataModule",
@@ -71,6 +73,7 @@ __all__ = [
     "collate_lists",
     "collate_ragged",
     "convert",
+    "find_splits",
     "load_table",
     "open_lists",
     "pad_batch",

@@ -40,6 +40,14 @@ class SplitDataModule(LightningDataModule):
 
     Raises:
         ValueError: an argument is out of range.
+
+    >>> class Pixels(SplitDataModule):
+    ...     def dataset(self, split):
+    ...         return [{"image": torch.full((2, 2), level)} for level in (0.0, 0.5, 1.0)]
+    ...     def collate(self, batch):
+    ...         return torch.utils.data.default_collate(batch)
+    >>> [len(batch["image"]) for batch in Pixels(batch_size=2).val_dataloader()]
+    [2, 1]
     """
 
     def __init__(self, batch_size: int, num_workers: int = 0, seed: int | None = None) -> None:

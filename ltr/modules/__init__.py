@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ltr.names import no_attribute
 
 if TYPE_CHECKING:
+    from ltr.modules.base import ListMean, ScoredLists, ScoringModule, TrainableModule
     from ltr.modules.callbacks import CheckFinite, SeedSteps
     from ltr.modules.checkpoints import BestCheckpoint
     from ltr.modules.ranker import Ranker
@@ -16,15 +17,23 @@ if TYPE_CHECKING:
 _FILES = {
     "BestCheckpoint": "checkpoints",
     "CheckFinite": "callbacks",
+    "ListMean": "base",
     "Ranker": "ranker",
+    "ScoredLists": "base",
+    "ScoringModule": "base",
     "SeedSteps": "callbacks",
+    "TrainableModule": "base",
 }
 
 __all__ = [
     "BestCheckpoint",
     "CheckFinite",
+    "ListMean",
     "Ranker",
+    "ScoredLists",
+    "ScoringModule",
     "SeedSteps",
+    "TrainableModule",
 ]
 
 

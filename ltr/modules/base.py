@@ -75,6 +75,19 @@ class TrainableModule(LightningModule):
     Raises:
         ValueError: in training, there are no parameters, or the optimizer's class is not the
             checkpoint's.
+
+    >>> class Regression(TrainableModule):
+    ...     def __init__(self, network, optimizer=torch.optim.Adam, scheduler=None):
+    ...         super().__init__(optimizer, scheduler)
+    ...         self.check_part("network", network)
+    ...         self.network = network
+    ...     def training_step(self, batch, batch_idx):
+    ...         loss = (self.network(batch["features"]) - batch["labels"]).square().mean()
+    ...         self.train_loss.update(loss.detach(), lists=torch.tensor(len(batch["labels"])))
+    ...         self.log("train_loss", self.train_loss, on_step=False, on_epoch=True)
+    ...         return loss
+    >>> type(Regression(nn.Linear(3, 1)).configure_optimizers()).__name__
+    'Adam'
     """
 
     scheduler_interval = "epoch"
@@ -86,6 +99,16 @@ class TrainableModule(LightningModule):
         # These are the names of the optimizer classes in the checkpoint to resume from.
         self._resumed: list[str] | None = None
         self.train_loss = ListMean()
+
+    @staticmethod
+    def check_part(name: str, value: Any) -> None:
+        """Check that an argument, such as a network or a loss, is a module or None.
+
+        Raises:
+            ValueError: the value is something else, such as a class.
+        """
+        if value is not None and not isinstance(value, nn.Module):
+            raise ValueError(f"{name} must be an object, such as {name}=Name(), got {value!r}")
 
     def configure_optimizers(self) -> Any:
         """Return the optimizer with its scheduler.
@@ -183,6 +206,19 @@ class ScoringModule(TrainableModule):
         ValueError: the loss is a class, not an object, or its reduction is "none"; a metric is not
             a `RankingMetric`, or its name is "loss" or has characters other than letters, digits
             and _; in training, the loss is not a scalar, or has no gradient, or lacks a side input.
+
+    >>> from ltr.losses import ListNet
+    >>> from ltr.metrics import NDCG
+    >>> class Matches(ScoringModule):
+    ...     def __init__(self, size):
+    ...         super().__init__(ListNet(), {"ndcg": NDCG()}, torch.optim.Adam, None)
+    ...         self.layer = nn.Linear(size, size)
+    ...     def score_batch(self, batch):
+    ...         scores = (batch["documents"] @ self.layer(batch["query"]).unsqueeze(-1)).squeeze(-1)
+    ...         return ScoredLists(scores, batch["labels"], batch["mask"])
+    >>> batch = {"query": torch.zeros(2, 4), "documents": torch.zeros(2, 3, 4), "mask": None}
+    >>> Matches(4).score_batch(batch | {"labels": torch.ones(2, 3)}).scores.shape
+    torch.Size([2, 3])
     """
 
     def __init__(
@@ -193,7 +229,7 @@ class ScoringModule(TrainableModule):
         scheduler: LRSchedulerCallable | None,
     ):
         super().__init__(optimizer, scheduler)
-        check_part("loss", loss)
+        self.check_part("loss", loss)
         check_one_number(loss)
         for name in metrics if isinstance(metrics, Mapping) else ():
             if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name == "loss":
@@ -301,13 +337,3 @@ def missing_callbacks(module: LightningModule, *kinds: type[Callback]) -> list[C
     """Return a new callback of each class, except the classes that the Trainer already has."""
     there = getattr(module.trainer, "callbacks", [])
     return [kind() for kind in kinds if not any(isinstance(callback, kind) for callback in there)]
-
-
-def check_part(name: str, value: Any) -> None:
-    """Check that a network or a loss is a module or None.
-
-    Raises:
-        ValueError: the value is something else, such as a class.
-    """
-    if value is not None and not isinstance(value, nn.Module):
-        raise ValueError(f"{name} must be an object, such as {name}=Name(), got {value!r}")

@@ -13,7 +13,7 @@ from ltr.losses import SoftNDCG
 from ltr.losses.base import Loss
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, RankingModel, Scorer
-from ltr.modules.base import ScoringModule, check_part
+from ltr.modules.base import ScoringModule
 from ltr.training.losses import ScoredLists, side_inputs
 
 
@@ -78,7 +78,7 @@ class Ranker(ScoringModule):
         scheduler: LRSchedulerCallable | None = None,
         compile: bool = False,
     ):
-        check_part("scorer", scorer)
+        self.check_part("scorer", scorer)
         super().__init__(
             SoftNDCG() if loss is None else loss,
             _default_metrics() if metrics is None else metrics,

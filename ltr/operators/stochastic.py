@@ -166,10 +166,13 @@ class Stochastic(TransformedScores):
         check_lists(scores, mask=mask, weights=weights)
         if not self.training:
             return scores, mask, weights
-        noise = gumbel_noise(scores, self.samples, scale=self.scale, generator=self.generator)
-        noisy = upcast(scores) + noise
+        noisy = upcast(scores) + self.noise(scores)
         mask, weights = (None if t is None else t.expand(noisy.shape) for t in (mask, weights))
         return noisy, mask, weights
+
+    def noise(self, scores: Tensor) -> Tensor:
+        """Return the noise (samples, ..., n) for scores (..., n); a subclass may draw its own."""
+        return gumbel_noise(scores, self.samples, scale=self.scale, generator=self.generator)
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""

@@ -22,6 +22,11 @@ class ScoredLists(NamedTuple):
         weights: weights of the lists or items, in the form that the loss takes; None: all equal.
         lengths: (B,) int64, the number of items of each list, if the lists are ragged; else None.
         side_inputs: further arguments of the loss by name, each in the shape of the scores.
+
+    >>> labels = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    >>> mask = torch.tensor([[True, True, False], [False, False, False]])
+    >>> ScoredLists(torch.zeros(2, 3), labels, mask).real()
+    tensor(1)
     """
 
     scores: Tensor

@@ -11,7 +11,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from ltr.arrays import rank
 from ltr.clicks import PositionBased, PositionBias, simulate_clicks
 from ltr.datasets import (
     DigitsDataModule,
@@ -19,10 +18,11 @@ from ltr.datasets import (
     ListDataModule,
     ListDataset,
     PiecewiseLinearBins,
+    find_splits,
     read_letor,
 )
-from ltr.datasets.splits import find_splits
 from ltr.models import FeatureScorer
+from ltr.rerank import rank
 from ltr.shapes import check_at_least, check_choice, check_number, check_whole
 
 Learn = Literal["production", "naive", "true", "estimated", "grades"]

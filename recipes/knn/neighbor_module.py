@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
-from ltr.modules.base import ListMean, TrainableModule
+from ltr.modules import ListMean, TrainableModule
 from ltr.shapes import check_whole
 from recipes.images import Images
 from recipes.knn.neighbors import Neighbors, Weighting

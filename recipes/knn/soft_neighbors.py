@@ -7,8 +7,7 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
 from ltr.losses import KNNLoss
-from ltr.operators import SoftSort, SortOperator, Stochastic, gumbel_noise
-from ltr.shapes import check_lists, upcast
+from ltr.operators import SoftSort, SortOperator, Stochastic
 from recipes.knn.neighbor_module import TrainedNeighbors
 from recipes.networks import MNISTCNN, ImageNetwork
 
@@ -88,18 +87,10 @@ class SharedStochastic(Stochastic):
     (torch.Size([2, 3, 4]), tensor(True))
     """
 
-    def transform(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return noisy scores, mask and weights, each (samples, ..., n); unchanged in eval mode."""
-        check_lists(scores, mask=mask, weights=weights)
-        if not self.training:
-            return scores, mask, weights
+    def noise(self, scores: Tensor) -> Tensor:
+        """Return the noise (samples, 1, ..., n) for scores (..., n)."""
         positions = scores.new_empty((*(1 for _ in scores.shape[:-1]), scores.shape[-1]))
-        noise = gumbel_noise(positions, self.samples, scale=self.scale, generator=self.generator)
-        noisy = upcast(scores) + noise
-        mask, weights = (None if t is None else t.expand(noisy.shape) for t in (mask, weights))
-        return noisy, mask, weights
+        return super().noise(positions)
 
 
 def squared_distances(queries: Tensor, candidates: Tensor) -> Tensor:
@@ -119,6 +110,6 @@ def squared_distances(queries: Tensor, candidates: Tensor) -> Tensor:
     tensor([[25.,  1.]])
     """
     with torch.autocast(queries.device.type, enabled=False):
-        q, c = upcast(queries), upcast(candidates)
+        q, c = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (queries, candidates))
         squares = q.square().sum(-1, keepdim=True) + c.square().sum(-1)
         return torch.addmm(squares, q, c.mT, alpha=-2)

@@ -11,9 +11,9 @@ from torchmetrics import MeanSquaredError, Metric, R2Score, SpearmanCorrCoef
 from ltr.datasets import pad_batch
 from ltr.losses import QuantileLoss
 from ltr.models import Scorer
-from ltr.modules.base import ListMean, TrainableModule, check_part
+from ltr.modules import ListMean, TrainableModule
 from ltr.operators import SortOperator, Stochastic, descending_order, gumbel_noise
-from ltr.shapes import check_number, count, masked_fill, upcast
+from ltr.shapes import check_number
 from recipes.networks import ImageCNN
 
 
@@ -78,7 +78,7 @@ class QuantileRegressor(TrainableModule):
     ):
         super().__init__(optimizer, scheduler)
         for name, part in (("scorer", scorer), ("values", values), ("operator", operator)):
-            check_part(name, part)
+            self.check_part(name, part)
         if noisy_evaluation and not isinstance(operator, Stochastic):
             raise ValueError(
                 f"noisy_evaluation needs a Stochastic operator, got {type(operator).__name__}"
@@ -96,7 +96,7 @@ class QuantileRegressor(TrainableModule):
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the quantiles (...) of features (..., n, *item), estimated by the hard row."""
         scores, values = self.scorer(features, mask), self.values(features, mask)
-        return at_quantile(self.value_scale * upcast(values), scores, self.loss.q, mask)
+        return at_quantile(self.value_scale * _float32(values), scores, self.loss.q, mask)
 
     def setup(self, stage: str) -> None:
         """Take the number of features, or the images' shape, from the data module."""
@@ -159,7 +159,7 @@ class QuantileRegressor(TrainableModule):
 
     def _both(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
         features, mask = batch["features"], batch["mask"]
-        return self.scorer(features, mask), self.value_scale * upcast(self.values(features, mask))
+        return self.scorer(features, mask), self.value_scale * _float32(self.values(features, mask))
 
     def _loss(
         self, batch: dict[str, Any], scores: Tensor, values: Tensor, mean: ListMean
@@ -183,7 +183,7 @@ class QuantileRegressor(TrainableModule):
         values: Tensor,
     ) -> None:
         labels, mask, q = batch["labels"].to(values.dtype), batch["mask"], self.loss.q
-        drawn = upcast(scores).unsqueeze(0)  # one sample of no noise
+        drawn = _float32(scores).unsqueeze(0)  # one sample of no noise
         if self.noisy_evaluation:
             operator = cast(Stochastic, self.loss.operator)
             drawn = drawn[0] + gumbel_noise(
@@ -221,20 +221,26 @@ def at_quantile(values: Tensor, scores: Tensor, q: float, mask: Tensor | None = 
     >>> at_quantile(torch.tensor([10.0, 20.0, 30.0]), torch.tensor([0.2, 0.1, 0.3]), 0.5)
     tensor(10.)
     """
-    scores = upcast(masked_fill(scores.detach(), mask))
+    scores = _float32(scores.detach())
     shape = torch.broadcast_shapes(values.shape, scores.shape)
-    values, scores = masked_fill(values, mask).expand(shape), scores.expand(shape)
-    mask = None if mask is None else mask.expand(shape)
+    real = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
+    real, values, scores = (x.expand(shape) for x in (real, values, scores))
+    values, scores = values.where(real, 0), scores.where(real, 0)
     if not shape[-1]:
         return values.sum(-1)
-    ordered = values.gather(-1, descending_order(scores, mask))
-    last = (count(scores, mask) - 1).clamp(min=0)
+    ordered = values.gather(-1, descending_order(scores, real))
+    last = (real.sum(-1, keepdim=True).to(scores.dtype) - 1).clamp(min=0)
     position = last - q * last  # from the highest
     above = position.floor()
     below = torch.minimum(above + 1, last)
     high, low = (ordered.gather(-1, i.long()).squeeze(-1) for i in (above, below))
     chosen = torch.lerp(high, low, (position - above).squeeze(-1).to(high.dtype))
     return torch.where(scores.isnan().any(-1), torch.nan, chosen)
+
+
+def _float32(x: Tensor) -> Tensor:
+    """Return half-precision numbers as float32, and others as they are."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _metrics() -> nn.ModuleDict:

@@ -13,7 +13,7 @@ from ltr.losses import (
     RankingLoss,
 )
 from ltr.models import LinearScorer, Scorer
-from ltr.modules.base import ListMean, TrainableModule, check_part
+from ltr.modules import ListMean, TrainableModule
 from recipes.regression.losses import LeastTrimmedSquares
 
 METRICS = ("mae", "median_absolute_error", "rmse", "r2")
@@ -60,8 +60,8 @@ class Regressor(TrainableModule):
         scheduler: LRSchedulerCallable | None = None,
     ):
         super().__init__(optimizer, scheduler)
-        check_part("scorer", scorer)
-        check_part("loss", loss)
+        self.check_part("scorer", scorer)
+        self.check_part("loss", loss)
         self.scorer = LinearScorer() if scorer is None else scorer
         self.loss = LeastTrimmedSquares() if loss is None else loss
         self.register_buffer("label_center", torch.tensor(0.0))

@@ -7,14 +7,10 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
 from ltr.datasets import pad_batch
-from ltr.losses.permutation import true_order
 from ltr.metrics import RankingMetric
 from ltr.models import RankingModel
-from ltr.modules import Ranker
-from ltr.modules.base import ListMean
-from ltr.operators import GumbelSinkhorn, SoftPermutation
-from ltr.shapes import count, masked_fill
-from ltr.training.losses import ScoredLists
+from ltr.modules import ListMean, Ranker, ScoredLists
+from ltr.operators import GumbelSinkhorn, SoftPermutation, descending_order
 from recipes.networks import ImageCNN
 
 
@@ -94,7 +90,8 @@ class MatrixSorter(Ranker):
         order = self.operator.eval()(self._matrix(features, mask), mask).hard()
         self.operator.train(was_training)
         n = order.shape[-1]
-        return masked_fill((n - 1 - order.argsort(-1)).to(torch.float32), mask)
+        scores = (n - 1 - order.argsort(-1)).to(torch.float32)
+        return scores if mask is None else scores.where(mask, 0.0)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the cross-entropy of a batch."""
@@ -128,12 +125,14 @@ class MatrixSorter(Ranker):
     def _cross_entropy(self, batch: dict[str, Any], mean: ListMean) -> Tensor:
         labels, mask = batch["labels"], batch["mask"]
         matching = self.matching(batch["features"], mask)
-        # items with equal labels keep the order of the matching
         ranks = matching.ranks().detach()
         ranks = ranks.mean(0) if ranks.dim() > labels.dim() else ranks
-        order = true_order(labels, -ranks, mask)
+        # items with equal labels keep the order of the matching, as both sorts are stable
+        matched = descending_order(-ranks, mask)
+        keys = labels.where(mask, -torch.inf).gather(-1, matched)
+        order = matched.gather(-1, descending_order(keys))
         log_p = matching.log_prob(order.expand(matching.scores.shape))
-        items = count(labels, mask).squeeze(-1).clamp(min=1)
+        items = mask.sum(-1).to(labels.dtype).clamp(min=1)
         per_list = -log_p.sum(-1) / items
         if per_list.dim() >= labels.dim():
             per_list = per_list.mean(0)

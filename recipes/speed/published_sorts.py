@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr.operators import SoftPermutation, SortOperator
-from ltr.operators.permutation import check_axis
-from ltr.shapes import check_lists, check_number, check_whole, refuse_weights, upcast
+from ltr.shapes import check_number, check_whole
 
 
 class MatrixPermutation(SoftPermutation, tensors=("matrix", "scores")):
@@ -49,7 +48,8 @@ class MatrixPermutation(SoftPermutation, tensors=("matrix", "scores")):
 
     def log_prob(self, order: Tensor) -> Tensor:
         """Return log P[i, order[i]], (..., rows), of an order (..., rows) int64."""
-        check_axis("order", order, -1, self.rows)
+        if order.shape[-1:] != (self.rows,):
+            raise ValueError(f"order must be a tensor (..., {self.rows}), got {tuple(order.shape)}")
         return self.matrix.gather(-1, order.unsqueeze(-1)).squeeze(-1).log()
 
 
@@ -81,11 +81,11 @@ class PublishedNeuralSort(SortOperator):
         self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
         self.fixed = fixed
 
-    def permutation(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    def soft_permutation(
+        self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> MatrixPermutation:
         """Return the soft permutation of scores (..., n)."""
-        scores = _only_scores(self, scores, mask, weights)
+        _refuse_mask(self, mask)
         n = scores.shape[-1]
         s = scores.unsqueeze(-1)
         ones = torch.ones(n, 1, dtype=s.dtype, device=s.device)
@@ -127,11 +127,11 @@ class PublishedSoftSort(SortOperator):
         self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
         self.power = check_number("power", power, minimum=0.0, strict=True)
 
-    def permutation(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    def soft_permutation(
+        self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> MatrixPermutation:
         """Return the soft permutation of scores (..., n)."""
-        scores = _only_scores(self, scores, mask, weights)
+        _refuse_mask(self, mask)
         tops = scores.sort(-1, descending=True).values
         gaps = tops.unsqueeze(-1) - scores.unsqueeze(-2)
         distances = gaps.square() if self.power == 2 else gaps.abs() ** self.power
@@ -142,11 +142,6 @@ class PublishedSoftSort(SortOperator):
         return f"temperature={self.temperature:g}, power={self.power:g}"
 
 
-def _only_scores(
-    operator: SortOperator, scores: Tensor, mask: Tensor | None, weights: Tensor | None
-) -> Tensor:
+def _refuse_mask(operator: SortOperator, mask: Tensor | None) -> None:
     if mask is not None:
         raise ValueError(f"mask must be None: {type(operator).__name__} does not support masks")
-    refuse_weights(operator, weights)
-    check_lists(scores)
-    return upcast(scores)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from ltr.metrics.functional import spearman
 from ltr.modules import CheckFinite, SeedSteps
-from ltr.modules.base import missing_callbacks
 from ltr.operators import NeuralSort, SoftSort, SortOperator
 from ltr.shapes import check_number, check_whole
 from recipes.speed.random_scores import RandomScoresDataModule
@@ -197,7 +196,8 @@ class SpeedTask(LightningModule):
 
     def configure_callbacks(self) -> list[Callback]:
         """Return those of `SeedSteps` and `CheckFinite` that the Trainer lacks."""
-        return missing_callbacks(self, SeedSteps, CheckFinite)
+        present = {type(callback) for callback in getattr(self.trainer, "callbacks", [])}
+        return [kind() for kind in (SeedSteps, CheckFinite) if kind not in present]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the costs and losses."""

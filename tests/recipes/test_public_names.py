@@ -1,49 +1,54 @@
-"""Recipes are programs of users: what they import of `ltr` is public, but for the names below."""
+"""Recipes are programs of users: what they import of `ltr` is public."""
 
 import ast
-from collections import defaultdict
+import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import recipes
 
-INNER = {
-    # checks of arguments, for the same messages as ltr's own classes
-    "ltr.shapes": "check_at_least check_choice check_lists check_number check_whole count "
-    "masked_fill refuse_weights upcast",
-    "ltr.operators.permutation": "check_axis",
-    # base classes of modules that are not a `Ranker`
-    "ltr.modules.base": "ListMean ScoringModule TrainableModule check_part missing_callbacks",
-    "ltr.training.losses": "ScoredLists",
-    "ltr.losses.permutation": "true_order",
-    # base classes and readers of data
-    "ltr.arrays": "rank",
-    "ltr.datasets.loaders": "SplitDataModule",
-    "ltr.datasets.splits": "find_splits",
-    # a sweep runs `ltr fit` in its own process
-    "ltr": "__version__",
-    "ltr.cli.arguments": "LineParser",
-    "ltr.cli.errors": "CommandError",
-    "ltr.cli.lightning_cli": "RankingCLI",
-    "ltr.cli.options": "given_options load_options pairs",
-    "ltr.cli.quiet": "quiet",
-    "ltr.cli.recipes": "find_configs",
-    "ltr.files": "atomic_write",
-    "ltr.modules.checkpoints": "train_steps",
-    "ltr.names": "nearest one_line",
-}
-"""The other names, by module. The list may only become shorter."""
+ROOT = Path(recipes.__path__[0]).parent
 
 
-def test_recipes_import_public_names():
-    inner = defaultdict(set)
-    for path in sorted(Path(recipes.__path__[0]).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-            if module.partition(".")[0] == "ltr":
-                there = import_module(module)
-                names = {each.name for each in node.names}
-                assert not [name for name in names if not hasattr(there, name)], path
-                inner[module] |= names - {*getattr(there, "__all__", ())}
-    found = {module: names for module, names in inner.items() if names}
-    assert found == {module: {*names.split()} for module, names in INNER.items()}
+@cache
+def documented_modules() -> set[str]:
+    """The modules that a page of the site documents, as a whole or by one of their names."""
+    pages = (page.read_text() for page in (ROOT / "docs").rglob("*.md"))
+    names = {name for page in pages for name in re.findall(r"^::: (\S+)", page, re.MULTILINE)}
+    return names | {name.rpartition(".")[0] for name in names}
+
+
+def used_names(path: Path) -> set[tuple[str, str]]:
+    """The modules of `ltr` that a file imports, each with a name of it; "" for the module."""
+    names = set[tuple[str, str]]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            names |= {(node.module or "", each.name) for each in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {(each.name, "") for each in node.names}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            names |= {(node.value.id, node.attr)}
+    return {pair for pair in names if pair[0].partition(".")[0] == "ltr"}
+
+
+def is_public(module: str, name: str) -> bool:
+    if module == "ltr":
+        return name in ("", "__version__")
+    listed = getattr(import_module(module), "__all__", ())
+    return module in documented_modules() and name in ("", *listed)
+
+
+def test_recipes_use_public_names():
+    files = sorted((ROOT / "recipes").rglob("*.py"))
+    used = {pair: path for path in files for pair in used_names(path)}
+    assert ("ltr.modules", "Ranker") in used
+    assert {pair: path for pair, path in used.items() if not is_public(*pair)} == {}
+
+
+def test_what_is_public():
+    assert is_public("ltr.modules", "TrainableModule")
+    assert is_public("ltr.operators", "SoftSort")
+    assert not is_public("ltr.modules.base", "TrainableModule")
+    assert not is_public("ltr.shapes", "upcast")
+    assert not is_public("ltr", "names")

@@ -7,7 +7,7 @@ import torch
 import yaml
 
 from ltr.cli.lightning_cli import RankingCLI
-from ltr.cli.quiet import quiet
+from ltr.cli.quiet import quiet_lightning
 from ltr.modules import Ranker
 from recipes.networks import ImageCNN
 from recipes.numbers import NumbersDataModule
@@ -41,7 +41,7 @@ def test_the_runs_have_the_published_temperatures():
 def test_what_is_trained_is_the_papers(tmp_path: Path, monkeypatch, variant: str):
     monkeypatch.chdir(tmp_path)
     [run] = [run for run in SWEEP.runs([], n=[5]) if run.variant == variant]
-    with quiet():
+    with quiet_lightning():
         cli = RankingCLI("fit", [f"--config={SWEEP.folder / 'config.yaml'}", *run.args], "sort")
     model, data = cli.model, cli.datamodule
     assert isinstance(data, NumbersDataModule)
