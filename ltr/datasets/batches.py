@@ -42,16 +42,16 @@ def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> di
     masks = [item["mask"] for item in given]
     batch: dict[str, Any] = {}
     for key, value in given[0].items():
-        several = [item[key] for item in given]
+        arrays = [item[key] for item in given]
         if key == "mask":
             batch["lengths"] = torch.stack([mask.sum() for mask in masks])
         elif isinstance(value, Tensor):
-            _check_widths(key, several)
-            batch[key] = torch.cat([x[mask] for x, mask in zip(several, masks, strict=True)])
+            _check_widths(key, arrays)
+            batch[key] = torch.cat([x[mask] for x, mask in zip(arrays, masks, strict=True)])
         elif key == "doc_id":
-            batch[key] = [name for names in several for name in names]
+            batch[key] = [name for names in arrays for name in names]
         else:
-            batch[key] = several
+            batch[key] = arrays
     return batch
 
 
@@ -142,7 +142,7 @@ def pad_documents(values: Tensor, mask: Tensor) -> Tensor:
     return padded.index_put((mask,), values)
 
 
-def _check_widths(key: str, several: Sequence[Tensor]) -> None:
-    shapes = sorted({tuple(x.shape[1:]) for x in several})
+def _check_widths(key: str, tensors: Sequence[Tensor]) -> None:
+    shapes = sorted({tuple(x.shape[1:]) for x in tensors})
     if len(shapes) > 1:
         raise ValueError(f"items must have {key} of one width, got {shapes}")

@@ -151,8 +151,8 @@ class Category(columns.Category):
     def read(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         """Return the codes of a column, int64 (rows, 1)."""
         levels = pa.array(self.levels, pa.string())
-        found = pc.index_in(as_text(column), value_set=levels, skip_nulls=True)
-        return pc.fill_null(found, -1).to_numpy().astype(np.int64).reshape(-1, 1) + 1
+        indices = pc.index_in(as_text(column), value_set=levels, skip_nulls=True)
+        return pc.fill_null(indices, -1).to_numpy().astype(np.int64).reshape(-1, 1) + 1
 
     def check(self, name: str, dtype: pa.DataType) -> None:
         """Raise a `ValueError` if the type of a column does not match the training data."""
@@ -234,7 +234,7 @@ def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def count_levels(column: pa.ChunkedArray) -> dict[str, int]:
     """Return how often each value, as text, occurs in a column of categories."""
     counted = pc.value_counts(as_text(column).drop_null())
-    return {one["values"].as_py(): one["counts"].as_py() for one in counted}
+    return {pair["values"].as_py(): pair["counts"].as_py() for pair in counted}
 
 
 def width_of(dtype: pa.DataType) -> int:
@@ -267,10 +267,10 @@ def _numbers(column: pa.ChunkedArray, dtype: Any) -> np.ndarray:
     width = width_of(column.type)
     if not column.null_count:
         return _plain_numbers(pc.list_flatten(column), dtype).reshape(-1, width)
-    found = np.full((len(column), width), np.nan, dtype=dtype)
-    there = column.is_valid().to_numpy()
-    found[there] = _plain_numbers(pc.list_flatten(column.drop_null()), dtype).reshape(-1, width)
-    return found
+    numbers = np.full((len(column), width), np.nan, dtype=dtype)
+    present = column.is_valid().to_numpy()
+    numbers[present] = _plain_numbers(pc.list_flatten(column.drop_null()), dtype).reshape(-1, width)
+    return numbers
 
 
 def _plain_numbers(column: pa.ChunkedArray, dtype: Any) -> np.ndarray:
@@ -363,38 +363,38 @@ def as_dates(numbers: np.ndarray) -> np.ndarray:
     """
     missing = np.isnan(numbers[:, 0]) | np.isnan(numbers[:, 1])
     days, hours = np.where(missing[:, None], 0, numbers.astype(np.float64)).T
-    found = days.astype(np.int64) * MICROSECONDS + np.rint(hours * _HOUR).astype(np.int64)
-    return np.where(missing, np.datetime64("NaT", "us"), found.astype("datetime64[us]"))
+    microseconds = days.astype(np.int64) * MICROSECONDS + np.rint(hours * _HOUR).astype(np.int64)
+    return np.where(missing, np.datetime64("NaT", "us"), microseconds.astype("datetime64[us]"))
 
 
 def days_and_hours(column: pa.ChunkedArray, name: str) -> np.ndarray:
     """Return the result of `read_dates` for a column of dates or times, not of text."""
-    found = np.full((len(column), 2), np.nan, dtype=np.float32)
+    numbers = np.full((len(column), 2), np.nan, dtype=np.float32)
     if pa.types.is_null(column.type):
-        return found
+        return numbers
     whole = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
     values = pc.fill_null(column.cast(whole), 0).to_numpy().astype(np.int64)
-    there = column.is_valid().to_numpy()
+    present = column.is_valid().to_numpy()
     in_day = 1
     if not pa.types.is_date32(column.type):
         in_day = _IN_DAY["ms" if pa.types.is_date64(column.type) else column.type.unit]
     days, rest = values // in_day, values % in_day
-    for row in np.flatnonzero(there & ((days < FIRST_DAY) | (days > LAST_DAY)))[:1]:
+    for row in np.flatnonzero(present & ((days < FIRST_DAY) | (days > LAST_DAY)))[:1]:
         problem = "a date must be from 0001-01-01 to 9999-12-31, got"
         raise RowError(int(row), name, f"{problem} the day {days[row]} days after 1970-01-01")
     microseconds = rest // 1000 if in_day > MICROSECONDS else rest * (MICROSECONDS // in_day)
-    found[there] = np.stack([days, microseconds / _HOUR], axis=1)[there]
-    return found
+    numbers[present] = np.stack([days, microseconds / _HOUR], axis=1)[present]
+    return numbers
 
 
 def _parsed(column: pa.ChunkedArray, name: str, zone: Zone) -> pa.ChunkedArray:
     """Return the times in a column of text; raise a `RowError` if a text is not a date."""
     texts = pc.utf8_trim_whitespace(column)
-    found = parse_dates(texts, zone)
-    if found is not None:
-        return found
-    each = (pa.chunked_array([[text]], pa.string()) for text in texts.to_pylist())
-    wrong = next(row for row, one in enumerate(each) if parse_dates(one, zone) is None)
+    times = parse_dates(texts, zone)
+    if times is not None:
+        return times
+    cells = (pa.chunked_array([[text]], pa.string()) for text in texts.to_pylist())
+    wrong = next(row for row, cell in enumerate(cells) if parse_dates(cell, zone) is None)
     problem = (
         f"must be an ISO 8601 date (YYYY-MM-DD, or with a time) {_ZONES[zone]}, as in training"
     )

@@ -158,9 +158,9 @@ class TableReader:
         columns = [name for name in files.schema.names if name in {*self.schema.columns}]
         position = rows = 0
 
-        def note(found: int) -> None:
+        def note(offset: int) -> None:
             nonlocal position
-            position = found
+            position = offset
 
         with naming(self.path):
             for table in files.chunks(columns, rows_at_once(self.schema), note):
@@ -267,8 +267,8 @@ def group_chunks(
                 size = _to_batch(first).nbytes // len(first.features)
                 size += 4 * max(0, width - first.num_features) + 1
                 room = max(FILE_BYTES, documents * size // FILES)
-                found = database.sql(_FILES.format(documents=max(1, room // size)))
-                _divide(chain([first], chunks), found.to_arrow_reader(1 << 16), temporary)
+                numbers = database.sql(_FILES.format(documents=max(1, room // size)))
+                _divide(chain([first], chunks), numbers.to_arrow_reader(1 << 16), temporary)
             for path in sorted(temporary.glob("*.arrow")):
                 gathered = gather_runs(join_lists(_read(path)))
                 gathered.first_feature = first.first_feature
@@ -342,7 +342,7 @@ def _divide(chunks: Iterable[ListDataset], numbers: pa.RecordBatchReader, folder
         held.append(chunk)
         files.append(known[:count][_rows(chunk)[chunk.offsets[:-1]]])
         known = known[count:]
-        if sum(one.features.nbytes for one in held) > BATCH:
+        if sum(lists.features.nbytes for lists in held) > BATCH:
             _append(held, files, folder)
             held, files = [], []
     if held:

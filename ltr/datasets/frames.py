@@ -140,22 +140,24 @@ def _of_pandas(name: Any, values: Any) -> Any:
     ):
         return values.to_numpy()
     try:
-        found = pa.array(values, from_pandas=True)
-        if values.dtype == object and kind_of(found.type) == "date":
+        array = pa.array(values, from_pandas=True)
+        if values.dtype == object and kind_of(array.type) == "date":
             _refuse_mixed_dates(name, values.tolist())
     except RowError:
         raise
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        there = [(row, x) for row, x in enumerate(values.tolist()) if not is_absent(x)]
-        for row, value in there:
+        present = [(row, x) for row, x in enumerate(values.tolist()) if not is_absent(x)]
+        for row, value in present:
             try:
                 pa.array([value])
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as alone:
                 what = f"values of type {type(value).__name__} cannot be read"
                 why = str(alone).splitlines()[0]
                 raise RowError(row, name, f"{what}, got {shown(value)} ({why})") from None
-        (_, first), *_ = there
-        row, value = next((one for one in there if type(one[1]) is not type(first)), there[0])
+        (_, first), *_ = present
+        row, value = next(
+            (pair for pair in present if type(pair[1]) is not type(first)), present[0]
+        )
         if type(value) is type(first):
             raise ValueError(f"column {name!r} of type {values.dtype}: {error}") from None
         problem = (
@@ -163,7 +165,7 @@ def _of_pandas(name: Any, values: Any) -> Any:
             f"of type {type(first).__name__} ({str(error).splitlines()[0]})"
         )
         raise RowError(row, name, problem) from None
-    return plain_type(found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found]))
+    return plain_type(array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array]))
 
 
 def _refuse_mixed_dates(name: str, values: Sequence[Any]) -> None:
@@ -180,8 +182,8 @@ def _refuse_mixed_dates(name: str, values: Sequence[Any]) -> None:
         kind = "times with a time zone" if aware else "times without a time zone"
         first.setdefault(kind if isinstance(value, datetime) else "dates without a time", row)
     if len(first) > 1:
-        (kind, other), (found, row), *_ = first.items()
-        problem = f"values of one kind are needed, got {found}, {values[row]!r}, and {kind},"
+        (kind, other), (first_kind, row), *_ = first.items()
+        problem = f"values of one kind are needed, got {first_kind}, {values[row]!r}, and {kind},"
         raise RowError(row, name, f"{problem} {values[other]!r},", other)
 
 
@@ -211,7 +213,7 @@ def plain_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
         values = plain_type(pa.chunked_array([], dtype.value_type)).type
         if values != dtype.value_type:
             parts: Any = column.chunks
-            chunks = [one.dictionary.cast(values).take(one.indices) for one in parts]
+            chunks = [part.dictionary.cast(values).take(part.indices) for part in parts]
             return pa.chunked_array(chunks, values)
     return column
 

@@ -121,10 +121,10 @@ def infer_columns(
     categories = [name for name, step in steps.items() if isinstance(step, Category)]
     levels = [Levels(name, trained) for name in categories]
     rows = scan(table, [*levels, *numbers])
-    for one in numbers:
-        one.check()
-    coarse = {one.name: one.coarse for one in numbers if one.coarse is not None}
-    counts = {one.name: one.counts for one in levels}
+    for column in numbers:
+        column.check()
+    coarse = {column.name: column.coarse for column in numbers if column.coarse is not None}
+    counts = {column.name: column.counts for column in levels}
     left: dict[str, int] = {}
     if roles.get("categories") is None:
         texts = [name for name in counts if _is_text(columns.field(name).type)]
@@ -136,7 +136,9 @@ def infer_columns(
             f"{shown_names([*given])}, got {shown_names(columns.names)}"
             + (f" ({shown_names(left)}: one text per row is no category)" if left else "")
         )
-    return Inferred(steps, counts, {one.name: one.trained for one in levels}, left, coarse, rows)
+    return Inferred(
+        steps, counts, {column.name: column.trained for column in levels}, left, coarse, rows
+    )
 
 
 class Finder:
@@ -177,16 +179,18 @@ def scan(table: Rows, finders: Sequence[Finder], rows: int = ROWS, first: int = 
     """
     seen = 0
     for size in sorted({min(first, rows), rows}):
-        names = list(dict.fromkeys(name for one in finders if one.open for name in one.names))
+        names = list(
+            dict.fromkeys(name for finder in finders if finder.open for name in finder.names)
+        )
         start = 0
         for part in table.chunks(names, size) if names else ():
             fresh = part.slice(max(0, seen - start))
-            for one in finders if fresh.num_rows else ():
-                if one.open:
-                    one.add(fresh, seen)
+            for finder in finders if fresh.num_rows else ():
+                if finder.open:
+                    finder.add(fresh, seen)
             start += part.num_rows
             seen = max(seen, start)
-            if size < rows or not any(one.open for one in finders):
+            if size < rows or not any(finder.open for finder in finders):
                 break
     return seen
 
@@ -207,11 +211,13 @@ def find_dates(table: Rows, names: Collection[str] | None = None) -> dict[str, D
     >>> find_dates(Frame.of(table))
     {'day': Date(zone='naive', hour=False)}
     """
-    fields = [one for one in table.schema if kind_of(one.type) == "date" or _is_text(one.type)]
-    fields = [one for one in fields if names is None or one.name in names]
-    finders = [DateColumn(one.name, one.type) for one in fields]
+    fields = [
+        field for field in table.schema if kind_of(field.type) == "date" or _is_text(field.type)
+    ]
+    fields = [field for field in fields if names is None or field.name in names]
+    finders = [DateColumn(field.name, field.type) for field in fields]
     scan(table, finders)
-    return {one.name: step for one in finders if (step := one.step()) is not None}
+    return {finder.name: step for finder in finders if (step := finder.step()) is not None}
 
 
 class DateColumn(Finder):
@@ -268,8 +274,8 @@ class DateColumn(Finder):
         texts = pc.utf8_trim_whitespace(column)
         if texts.null_count == len(texts):
             return None
-        found = parse_dates(texts, "naive", "utc")
-        if found is None:
+        times = parse_dates(texts, "naive", "utc")
+        if times is None:
             self.open = False
             self._first.clear()
             return None
@@ -278,7 +284,7 @@ class DateColumn(Finder):
             at = pc.index(are_dates(texts, zone), pa.scalar(True)).as_py()
             if at >= 0:
                 self._first.setdefault(zone, (row + at, texts[at].as_py()))
-        return found
+        return times
 
 
 class WholeNumbers(Finder):
@@ -345,9 +351,9 @@ class WholeNumbers(Finder):
         with np.errstate(over="ignore"):
             floats = _as_floats(values).astype(np.float32)
         same, counts = np.unique(floats, return_counts=True)
-        one, two = np.flatnonzero(floats == same[counts.argmax()])[:2].tolist()
+        first, second = np.flatnonzero(floats == same[counts.argmax()])[:2].tolist()
         raise ValueError(
-            f"column {self.name!r}: {values[one].as_py()} and {values[two].as_py()} are one "
+            f"column {self.name!r}: {values[first].as_py()} and {values[second].as_py()} are one "
             "number in float32, the type of features, and so are most others: make them "
             "text, subtract a constant, or leave the column out"
         )
@@ -415,12 +421,12 @@ def _assign(
         dates: the steps of the columns of dates.
         roles: see `infer_columns`.
     """
-    types = {one.name: one.type for one in columns}
+    types = {field.name: field.type for field in columns}
     kinds = {name: kind_of(dtype) for name, dtype in types.items()} | dict.fromkeys(dates, "date")
     features, categories = roles.get("features"), roles.get("categories")
     if features is None:
         wanted = ("number", "embedding", "missing", "date")
-        features = [one for one in free if kinds[one] in wanted]
+        features = [name for name in free if kinds[name] in wanted]
         if categories is None:
             features = [x for x in features if x in dates or not _is_categorical(types[x])]
     if categories is None:
@@ -477,12 +483,12 @@ def index_columns(schema: pa.Schema) -> set[str]:
     >>> index_columns(pa.Table.from_pandas(frame).schema)
     {'__index_level_0__'}
     """
-    found = {name for name in schema.names if _INDEX.fullmatch(name)}
+    indexes = {name for name in schema.names if _INDEX.fullmatch(name)}
     try:
         written: Any = (schema.pandas_metadata or {}).get("index_columns", ())
-        return found | {name for name in written if isinstance(name, str)}
+        return indexes | {name for name in written if isinstance(name, str)}
     except (ValueError, AttributeError, TypeError):  # the metadata is not pandas's
-        return found
+        return indexes
 
 
 def no_column(argument: str, name: str | None, names: Collection[str]) -> ValueError:

@@ -290,10 +290,10 @@ class LetorReader:
 
     def _lists(self, chunk: "_Chunk") -> ListDataset | None:
         """Return a chunk as lists; None if the sum of the group sizes is too small for the file."""
-        count, found = chunk.state[2:4].tolist()
+        count, runs = chunk.state[2:4].tolist()
         if self._has_qid:
-            starts = chunk.runs[:found, 0]
-            qids = [decode(chunk.text[a:b].tobytes()) for _, a, b in chunk.runs[:found]]
+            starts = chunk.runs[:runs, 0]
+            qids = [decode(chunk.text[a:b].tobytes()) for _, a, b in chunk.runs[:runs]]
         else:
             first, ends = self._documents - count, self._group_ends()
             if self._documents > ends[-1]:
@@ -407,10 +407,10 @@ def find_group_file(
     True
     """
     if group_file is not None:
-        found = check_path("group_file", group_file)
-        if not found.is_file():
+        file = check_path("group_file", group_file)
+        if not file.is_file():
             raise ValueError(f"group_file must be a file, got {group_file}")
-        return found
+        return file
     stem = str(path)
     packed = Path(stem).suffix in SUFFIXES
     bases = (stem, stem.rpartition(".")[0]) if packed else (stem,)
@@ -491,8 +491,8 @@ def find_doc_id(comment: bytes) -> str:
     >>> find_doc_id(b"docid = A1 inc = 1"), find_doc_id(b" page 7 ")
     ('A1', 'page 7')
     """
-    found = _DOC_ID.match(comment)
-    return decode(found[1] if found else comment.strip())
+    match = _DOC_ID.match(comment)
+    return decode(match[1] if match else comment.strip())
 
 
 class MalformedError(Exception):
@@ -530,8 +530,8 @@ def parse_pairs(
     limit = (MAX_INDEX if num_features is None else num_features) - 1 + first
     seen: dict[int, float] = {}
     # A line may be long, so it is read one token at a time.
-    for found in re.finditer(rb"\S+", text):
-        token = found[0]
+    for match in re.finditer(rb"\S+", text):
+        token = match[0]
         key, colon, value = token.partition(b":")
         if not colon or _INDEX.fullmatch(key) is None:
             raise MalformedError("a feature must be written index:value", token)

@@ -98,10 +98,10 @@ def open_lists(path: str | PathLike[str]) -> ListDataset:
         raise ValueError(f"{folder}: the lists cannot be opened: {problem}") from None
     if schema is not None:
         widths = {"features": schema.num_features, "categories": len(schema.categories)}
-        found = {"features": data.num_features, "categories": data.num_categories}
+        given = {"features": data.num_features, "categories": data.num_categories}
         for name, width in widths.items():
-            if found[name] != width:
-                raise ValueError(f"{folder}: the schema has {width} {name}, got {found[name]}")
+            if given[name] != width:
+                raise ValueError(f"{folder}: the schema has {width} {name}, got {given[name]}")
     return data
 
 
@@ -207,7 +207,7 @@ def new_folder(name: str, path: str | PathLike[str]) -> Iterator[Path]:
     target = Path(os.path.realpath(check_path(name, path)))
     if target.exists() and not target.is_dir():
         raise ValueError(f"{name} must be a folder, got the file {path}")
-    if target.is_dir() and (names := sorted(one.name for one in target.iterdir())):
+    if target.is_dir() and (names := sorted(child.name for child in target.iterdir())):
         raise ValueError(f"{name} must be a new folder, got {path}, which holds {names[0]!r}")
     partial = target.with_name(target.name + PARTIAL)
     with made_folder(target.parent), name_full_disk(path):
@@ -221,8 +221,8 @@ def new_folder(name: str, path: str | PathLike[str]) -> Iterator[Path]:
         try:
             yield partial
             for file in partial.iterdir():
-                with file.open("rb+") as one:
-                    os.fsync(one.fileno())
+                with file.open("rb+") as opened:
+                    os.fsync(opened.fileno())
             sync_folder(partial)
             if target.is_dir():
                 target.rmdir()
@@ -409,7 +409,7 @@ class _Texts:
         self._file.close()
 
     def _flush(self) -> None:
-        chunks = [x for one in self._waiting for x in getattr(one, "chunks", [one])]
+        chunks = [x for texts in self._waiting for x in getattr(texts, "chunks", [texts])]
         batch = pa.record_batch([pa.concat_arrays(chunks)], schema=self._schema)
         self._file.write_batch(batch)
         self._waiting, self._written = [], self._count

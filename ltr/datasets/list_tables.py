@@ -62,12 +62,12 @@ def find_folds(path: Any, fold: int) -> dict[str, Path]:
     if not root.is_dir():
         return {}
     try:
-        found = find_splits(root, fold)
+        files = find_splits(root, fold)
     except ValueError:
         if all_letor:
             raise
         return {}
-    return found if len(found) > 1 or any(file.parent != root for file in found.values()) else {}
+    return files if len(files) > 1 or any(file.parent != root for file in files.values()) else {}
 
 
 def load_lists(source: Any) -> ListDataset:
@@ -109,19 +109,19 @@ def schema_of(data: ListDataset, roles: Mapping[str, Any]) -> Schema:
     features = roles.get("features")
     uses = {key: name for key, name in roles.items() if key not in ("features", "categories")}
     uses["label"] = one_or_several(uses.get("label"))
-    found = data.schema
+    own = data.schema
     names = {"qid": "qid", "label": "label", "doc_id": "doc_id"}
     what = "LETOR text"
-    if found is not None:
-        names = {key: getattr(found, key) for key in uses}
+    if own is not None:
+        names = {key: getattr(own, key) for key in uses}
         what = "these lists"
     for key, name in uses.items():
         if name and name != names.get(key):
-            wanted = f"None or {names[key]!r}" if found and names.get(key) else "None"
+            wanted = f"None or {names[key]!r}" if own and names.get(key) else "None"
             raise ValueError(f"{key} must be {wanted} for {what}, got {name!r}")
-    if found is None and data.num_categories:
+    if own is None and data.num_categories:
         raise ValueError("lists with categories need their schema: give the result of `prepare`")
-    whole = found or letor_schema(data)
+    whole = own or letor_schema(data)
     for name in features or ():
         if name not in whole.features:
             known = shown_names(whole.features)
@@ -147,67 +147,67 @@ def with_schema(
     Raises:
         ValueError: a column is missing or is of another kind.
     """
-    found = data.schema
-    if found is None:
+    own = data.schema
+    if own is None:
         numbers = [int(x) for x in schema.features if re.fullmatch("0|[1-9][0-9]*", x)]
         if 0 in numbers and data.first_feature:
             data = data.take_features(np.arange(-1, data.num_features))
             data.first_feature = 0
         data = data.widen(max(data.num_features, *(x + 1 - data.first_feature for x in numbers), 0))
-        found = letor_schema(data)
-    return of_columns(data, found, schema, tell)
+        own = letor_schema(data)
+    return of_columns(data, own, schema, tell)
 
 
 def of_columns(
-    data: ListDataset, found: Schema, schema: Schema, tell: Callable[[str], Any] | None = None
+    data: ListDataset, own: Schema, schema: Schema, tell: Callable[[str], Any] | None = None
 ) -> ListDataset:
     """Return lists with the features and categories of another schema, matched by name.
 
     Args:
         data: the lists.
-        found: the schema of `data`.
+        own: the schema of `data`.
         schema: the other schema; see `with_schema`.
         tell: see `with_schema`.
 
     Raises:
         ValueError: see `with_schema`.
     """
-    starts = dict(zip(found.features, np.cumsum([0, *found.features.values()]), strict=False))
+    starts = dict(zip(own.features, np.cumsum([0, *own.features.values()]), strict=False))
     used = {*schema.features, *schema.categories}
-    schema.check_names(found.columns, {*schema.columns} - used)
+    schema.check_names(own.columns, {*schema.columns} - used)
     positions: list[int] = []
     for name, step in schema.steps.items():
-        other = found.steps.get(name)
-        if not _holds(other, step):
-            raise ValueError(f"column {name!r} must be {step}, as in training, got {other}")
+        stored = own.steps.get(name)
+        if not _holds(stored, step):
+            raise ValueError(f"column {name!r} must be {step}, as in training, got {stored}")
         if not isinstance(step, Category):
             positions += range(int(starts[name]), int(starts[name]) + step.width)
-    unused = [name for name in found.features if name not in schema.features]
-    unused += [name for name in found.categories if name not in schema.categories]
+    unused = [name for name in own.features if name not in schema.features]
+    unused += [name for name in own.categories if name not in schema.categories]
     if unused and tell is not None:
         tell(f"columns that the model does not use: {shown_names(unused)}")
     if positions != list(range(data.num_features)):
         data = data.take_features(np.array(positions, np.int64))
-    if schema.categories == found.categories and [*schema.categories] == [*found.categories]:
+    if schema.categories == own.categories and [*schema.categories] == [*own.categories]:
         return data
-    return data.with_codes([_codes(found, schema, name) for name in schema.categories])
+    return data.with_codes([_codes(own, schema, name) for name in schema.categories])
 
 
-def _holds(other: Step | None, step: Step) -> bool:
+def _holds(stored: Step | None, step: Step) -> bool:
     """Return whether a column has all that a step needs; dates may have an unused hour."""
     if isinstance(step, Category):
-        return isinstance(other, Category) and other.kind == step.kind
-    if isinstance(step, Date) and isinstance(other, Date):
-        return other.zone == step.zone and other.width >= step.width
-    return other == step
+        return isinstance(stored, Category) and stored.kind == step.kind
+    if isinstance(step, Date) and isinstance(stored, Date):
+        return stored.zone == step.zone and stored.width >= step.width
+    return stored == step
 
 
-def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
+def _codes(own: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
     """Return a category's index in the lists, and the schema's code for each stored code."""
-    one, wanted = found.categories[name], schema.categories[name]
+    stored, wanted = own.categories[name], schema.categories[name]
     known = {level: code for code, level in enumerate(wanted.levels, start=1)}
-    table = np.array([0, *(known.get(level, 0) for level in one.levels)], np.int64)
-    return [*found.categories].index(name), table
+    table = np.array([0, *(known.get(level, 0) for level in stored.levels)], np.int64)
+    return [*own.categories].index(name), table
 
 
 def keys_of(data: ListDataset, qid: str) -> pa.Table:

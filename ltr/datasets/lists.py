@@ -379,9 +379,9 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     def _with(self, **changes: Any) -> Self:
         """Return a copy of this object with new values of the given attributes."""
-        found = object.__new__(type(self))
-        found.__dict__.update({**self.__dict__, **changes})
-        return found
+        copy = object.__new__(type(self))
+        copy.__dict__.update({**self.__dict__, **changes})
+        return copy
 
     @property
     def _names(self) -> list[str]:
@@ -395,13 +395,13 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     def _of(self, name: str, positions: np.ndarray) -> Any:
         """Return the values of the documents at these positions of an array, as a copy."""
-        found = _take(self._arrays[name], positions)
+        values = _take(self._arrays[name], positions)
         if name == "features" and self._columns is not None:
-            found = found[:, self._columns]
-            found[:, self._columns < 0] = 0
+            values = values[:, self._columns]
+            values[:, self._columns < 0] = 0
         if name == "categories" and self._codes is not None:
-            found = np.stack([codes[found[:, column]] for column, codes in self._codes], axis=1)
-        return found
+            values = np.stack([codes[values[:, column]] for column, codes in self._codes], axis=1)
+        return values
 
     def _whole(self, name: str) -> Any:
         """Return an array for all documents, or None if there is no such array."""
@@ -420,15 +420,15 @@ class ListDataset(Dataset[dict[str, Any]]):
     @property
     def qids(self) -> list[str]:
         """The qid of each list; each access makes a new Python list."""
-        found = self._arrays["qids"]
-        return _as_list(found if self._chosen is None else _take(found, self._chosen))
+        qids = self._arrays["qids"]
+        return _as_list(qids if self._chosen is None else _take(qids, self._chosen))
 
     @property
     def qid_texts(self) -> pa.ChunkedArray:
         """The qids as Arrow strings, which take less memory than `qids`."""
-        found = self._arrays["qids"]
-        found = found if self._chosen is None else _take(found, self._chosen)
-        return found if isinstance(found, pa.ChunkedArray) else _as_chunks("qids", found)
+        qids = self._arrays["qids"]
+        qids = qids if self._chosen is None else _take(qids, self._chosen)
+        return qids if isinstance(qids, pa.ChunkedArray) else _as_chunks("qids", qids)
 
     @property
     def features(self) -> np.ndarray:
@@ -494,8 +494,8 @@ class ListDataset(Dataset[dict[str, Any]]):
     @property
     def doc_id(self) -> Any:
         """The names of the documents, a `pyarrow.StringArray`, or None."""
-        found = self._whole("doc_id")
-        return None if found is None else found.combine_chunks().cast(pa.string())
+        names = self._whole("doc_id")
+        return None if names is None else names.combine_chunks().cast(pa.string())
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return all arrays except features and document ids, by their names in a batch."""
@@ -654,12 +654,12 @@ def _as_chunks(name: str, texts: Any) -> pa.ChunkedArray:
     if isinstance(texts, pa.ChunkedArray):
         return texts
     try:
-        found = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
+        array = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
     except (pa.ArrowException, UnicodeEncodeError) as error:
         raise ValueError(f"{name} must be strings, got {error}") from None
-    if found.null_count:
+    if array.null_count:
         raise ValueError(f"{name} must be strings, got a missing one")
-    return _chunk(found)
+    return _chunk(array)
 
 
 def _as_list(texts: Any) -> list[str]:
@@ -687,9 +687,9 @@ def _take_texts(texts: pa.ChunkedArray, positions: np.ndarray) -> pa.StringArray
         chunks[i].take(pa.array(positions[chunk == i] - starts[i])).cast(pa.string())
         for i in np.unique(chunk).tolist()
     ]
-    found = pa.concat_arrays([pa.array([], pa.string()), *parts])
+    taken = pa.concat_arrays([pa.array([], pa.string()), *parts])
     back = np.argsort(np.argsort(chunk, kind="stable"))
-    return found.take(pa.array(back))
+    return taken.take(pa.array(back))
 
 
 def gather_runs(data: ListDataset) -> ListDataset:

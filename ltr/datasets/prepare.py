@@ -96,30 +96,32 @@ def prepare(
 
     >>> import pyarrow as pa
     >>> table = pa.table({"q": ["a", "a", "b", "c"], "y": [0, 1, 1, 0], "x": [1.0, 2.0, 3.0, 4.0]})
-    >>> found = prepare(table, {"qid": "q", "label": "y"}, validation=0.5)
-    >>> found.schema.features, found.train.qids, found.val.qids
+    >>> prepared = prepare(table, {"qid": "q", "label": "y"}, validation=0.5)
+    >>> prepared.schema.features, prepared.train.qids, prepared.val.qids
     ({'x': 1}, ['a'], ['b', 'c'])
     """
     if isinstance(source, ListDataset | Prepared) or holds_lists(source):
-        found = source
-        if not isinstance(found, Prepared):
+        prepared = source
+        if not isinstance(prepared, Prepared):
             lists = source
             if not isinstance(lists, ListDataset):
                 lists = load_lists(source)
             schema = schema or schema_of(lists, roles)
-            found = Prepared(schema, with_schema(lists, schema, tell), None)
-        if not validation or found.val is not None:
-            return found
-        lists = found.train
+            prepared = Prepared(schema, with_schema(lists, schema, tell), None)
+        if not validation or prepared.val is not None:
+            return prepared
+        lists = prepared.train
         held = hold_out(lists.qid_texts, validation, seed)
         if held is None:
-            return found
+            return prepared
         train, val = (lists.select(np.flatnonzero(side)) for side in (~held, held))
-        found = replace(found, train=train, val=val)
-        if found.exact is not None:
+        prepared = replace(prepared, train=train, val=val)
+        if prepared.exact is not None:
             inside = np.repeat(held, lists.lengths)
-            found = replace(found, exact=found.exact[~inside], exact_val=found.exact[inside])
-        return found
+            prepared = replace(
+                prepared, exact=prepared.exact[~inside], exact_val=prepared.exact[inside]
+            )
+        return prepared
     if schema is None:
         for key in ("qid", "label"):
             if roles.get(key) is None:
@@ -129,7 +131,7 @@ def prepare(
         frame = load_frame(source, _texts(roles))
     else:
         frame, _ = load_columns(source, schema)
-    told = ""
+    message = ""
     with naming(source):
         if schema is None:
             check_roles(frame.schema, roles)
@@ -141,15 +143,15 @@ def prepare(
             documents = int(order.offsets[order.train])
             most = max_levels(documents) if callable(max_levels) else max_levels
             trained = None if held is None else ~held[lists]
-            schema, told = _describe(frame, roles, most, trained)
+            schema, message = _describe(frame, roles, most, trained)
         data, numbers = frame_lists(frame, schema, exact=exact, order=order)
     if held is None:
-        return Prepared(schema, data, None, told, numbers)
+        return Prepared(schema, data, None, message, numbers)
     train, val = data.between(0, order.train), data.between(order.train, len(data))
     if numbers is None:
-        return Prepared(schema, train, val, told)
+        return Prepared(schema, train, val, message)
     numbers, others = np.split(numbers, order.offsets[[order.train]])
-    return Prepared(schema, train, val, told, numbers, others)
+    return Prepared(schema, train, val, message, numbers, others)
 
 
 def prepare_varied(
@@ -160,32 +162,32 @@ def prepare_varied(
     The training lists and the validation lists each need a list with two distinct labels.
     Otherwise all lists are training lists.
     """
-    found = prepare(source, roles, validation=validation, **options)
-    sides = [lists for lists in (found.train, found.val) if lists is not None]
+    prepared = prepare(source, roles, validation=validation, **options)
+    sides = [lists for lists in (prepared.train, prepared.val) if lists is not None]
     if len(sides) < 2 or all(lists.varied().any() for lists in sides):
-        return found
+        return prepared
     return prepare(source, roles, **options)
 
 
-def validated(found: Prepared, source: Any) -> Prepared:
+def validated(prepared: Prepared, source: Any) -> Prepared:
     """Return prepared lists with the lists of another table as validation lists.
 
     The table need not have the columns of weight, position and protected, which metrics do not use.
 
     Args:
-        found: the prepared lists, whose schema says how the columns are used.
+        prepared: the prepared lists, whose schema says how the columns are used.
         source: the table; see `read_table`.
 
     Raises:
         ValueError: see `read_table`.
     """
-    plain = replace(found.schema, weight=None, position=None, protected=None)
-    if found.exact is None or holds_lists(source):
-        return replace(found, val=read_table(source, plain))
+    plain = replace(prepared.schema, weight=None, position=None, protected=None)
+    if prepared.exact is None or holds_lists(source):
+        return replace(prepared, val=read_table(source, plain))
     frame, _ = load_columns(source, plain)
     with naming(source):
         val, exact = frame_lists(frame, plain, exact=True)
-    return replace(found, val=val, exact_val=exact)
+    return replace(prepared, val=val, exact_val=exact)
 
 
 def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:
@@ -205,8 +207,8 @@ def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:
     """
     files = typed_files(path, _texts(roles))
     with naming(path):
-        schema, told = _describe(files, roles, max_levels)
-        warn_caller(told)
+        schema, message = _describe(files, roles, max_levels)
+        warn_caller(message)
         return schema
 
 
@@ -224,11 +226,11 @@ def _describe(
         max_levels: see `Schema.fit_levels`.
         trained: bool (rows,), whether each row is in a training list. Default: all are.
     """
-    found = infer_columns(table, roles, trained)
+    inferred = infer_columns(table, roles, trained)
     keys = {key: name for key, name in roles.items() if key not in ("features", "categories")}
-    schema = Schema(**keys, steps=found.steps)
-    told = notice(table, schema, found, max_levels, roles)
-    return schema.with_levels(found.trained, max_levels), told
+    schema = Schema(**keys, steps=inferred.steps)
+    message = notice(table, schema, inferred, max_levels, roles)
+    return schema.with_levels(inferred.trained, max_levels), message
 
 
 def _texts(roles: Mapping[str, Any]) -> set[str]:

@@ -103,17 +103,20 @@ class PiecewiseLinearBins(FeatureTransform):
                 not finite.
         """
         steps = np.linspace(0, 1, self.bins + 1)
-        kept = [np.quantile(values, steps) for values in _columns(features)]
+        bounds = [np.quantile(values, steps) for values in _columns(features)]
         if self.thresholds:
             narrow = self._narrow_bins(features, labels)
-            kept = [np.r_[wide, more] for wide, more in zip(kept, narrow, strict=True)]
+            bounds = [np.concatenate(pair) for pair in zip(bounds, narrow, strict=True)]
         # Edges are compared in the dtype in which they are stored.
-        edges = [torch.from_numpy(one).to(self.low).unique() for one in kept]
-        low = [one[: max(1, len(one) - 1)] for one in edges]  # a constant feature has one bin
+        edges = [torch.from_numpy(column).to(self.low).unique() for column in bounds]
+        # A constant feature has one bin.
+        low = [column[: max(1, len(column) - 1)] for column in edges]
         columns = torch.arange(len(edges)).repeat_interleave(torch.tensor([*map(len, low)]))
         self.columns = columns.to(self.columns)
         self.low = torch.cat(low)
-        self.high = torch.cat([one[-len(start) :] for one, start in zip(edges, low, strict=True)])
+        self.high = torch.cat(
+            [column[-len(start) :] for column, start in zip(edges, low, strict=True)]
+        )
 
     def _narrow_bins(
         self, features: np.ndarray, labels: np.ndarray | Tensor | None
@@ -127,14 +130,14 @@ class PiecewiseLinearBins(FeatureTransform):
         if len(wrong := np.flatnonzero(~np.isfinite(y))):
             raise ValueError(f"labels must be finite, got {y[wrong[0]]} at row {wrong[0]}")
         if len(features) > _SAMPLE:
-            some = np.linspace(0, len(features) - 1, _SAMPLE).astype(np.int64)
-            features, y = features[some], y[some]
-        found = []
+            rows = np.linspace(0, len(features) - 1, _SAMPLE).astype(np.int64)
+            features, y = features[rows], y[rows]
+        jumps = []
         for column in features.T:
-            there = ~np.isnan(column)
-            values = column[there].astype(np.float64).clip(-_LARGEST, _LARGEST)
-            found.append(_jumps(values, y[there], self.thresholds))
-        return found
+            present = ~np.isnan(column)
+            values = column[present].astype(np.float64).clip(-_LARGEST, _LARGEST)
+            jumps.append(_jumps(values, y[present], self.thresholds))
+        return jumps
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
         """Return the fraction of each bin that is below the feature, (..., n, out_features)."""
@@ -215,11 +218,12 @@ class Quantile(FeatureTransform):
 
     def learn(self, features: np.ndarray, labels: np.ndarray | Tensor | None) -> None:
         """Learn the quantiles of each feature."""
-        found = [self._fit_column(values) for values in _columns(features)]
-        longest = max(len(values) for values, _ in found)
+        pairs = [self._fit_column(values) for values in _columns(features)]
+        longest = max(len(values) for values, _ in pairs)
         # A feature with fewer quantiles than another feature repeats its last quantile.
         padded = [
-            [np.pad(one, (0, longest - len(one)), mode="edge") for one in pair] for pair in found
+            [np.pad(array, (0, longest - len(array)), mode="edge") for array in pair]
+            for pair in pairs
         ]
         self.values = torch.from_numpy(np.stack([values for values, _ in padded])).to(self.values)
         self.scores = torch.from_numpy(np.stack([scores for _, scores in padded])).to(self.scores)
@@ -239,8 +243,8 @@ class Quantile(FeatureTransform):
         left = (right - 1).clamp(min=0)
         low, width = values.gather(1, left), values.gather(1, right) - values.gather(1, left)
         share = (x - low) / torch.where(width > 0, width, 1)
-        found = torch.lerp(scores.gather(1, left), scores.gather(1, right), share)
-        return found.t().reshape(features.shape).to(features.dtype)
+        outputs = torch.lerp(scores.gather(1, left), scores.gather(1, right), share)
+        return outputs.t().reshape(features.shape).to(features.dtype)
 
     def monotone_columns(self) -> Tensor:
         """Return 0 to d - 1: each output rises with the feature in the same column."""
@@ -257,12 +261,12 @@ class Quantile(FeatureTransform):
         count = min(self.quantiles, len(values))
         shares = (np.arange(count) + 0.5) / count
         # Hazen's quantile for the fraction (k - 1/2) / n is the k-th smallest of n values.
-        kept = np.quantile(values, shares, method="hazen").astype(np.float32)
-        kept, inverse, times = np.unique(kept, return_inverse=True, return_counts=True)
+        quantiles = np.quantile(values, shares, method="hazen").astype(np.float32)
+        quantiles, inverse, times = np.unique(quantiles, return_inverse=True, return_counts=True)
         shares = np.bincount(inverse, shares) / times
         if self.output == "normal":  # torch has this function, so scipy need not be loaded
             shares = torch.special.ndtri(torch.from_numpy(shares)).numpy()
-        return kept, shares
+        return quantiles, shares
 
     def _end_loading(self) -> None:
         self.num_features = len(self.values) or self.num_features

@@ -192,8 +192,8 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder) -> ListDataset:
     codes = None
     if categories := schema.categories:
         codes = np.empty((len(rows), len(categories)), np.int64)
-        for position, (name, one) in enumerate(categories.items()):
-            codes[:, position] = one.read(name, or_nulls(frame.column(name)))[rows, 0]
+        for position, (name, category) in enumerate(categories.items()):
+            codes[:, position] = category.read(name, or_nulls(frame.column(name)))[rows, 0]
     uses = {use: getattr(schema, use) for use in _RULES if use != "label"}
     numbers = {
         use: amounts(frame, name, use)[rows]
@@ -256,7 +256,7 @@ def features_of(
         ValueError: a value is infinite in `dtype`.
     """
     in_order = (rows[1:] > rows[:-1]).all()
-    found = np.empty((frame.num_rows, schema.num_features), dtype=dtype)
+    features = np.empty((frame.num_rows, schema.num_features), dtype=dtype)
     block: list[np.ndarray] = []
     start = end = 0
     for name, width in schema.features.items():
@@ -269,12 +269,14 @@ def features_of(
         block.append(values if in_order else values.take(rows, axis=0))
         end += width
         # Writing 8 columns of a matrix is as fast as writing one, so a block of them is written.
-        if end - start >= _COLUMNS or end == found.shape[1]:
-            for row in range(0, len(found), _ROWS):
-                some = slice(row, row + _ROWS)
-                np.concatenate([one[some] for one in block], axis=1, out=found[some, start:end])
+        if end - start >= _COLUMNS or end == features.shape[1]:
+            for row in range(0, len(features), _ROWS):
+                chunk = slice(row, row + _ROWS)
+                np.concatenate(
+                    [columns[chunk] for columns in block], axis=1, out=features[chunk, start:end]
+                )
             start, block = end, []
-    return found
+    return features
 
 
 def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:

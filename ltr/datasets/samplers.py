@@ -84,10 +84,10 @@ class ListSampler(DistributedSampler[int]):
         draws = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
         position = self.rank  # this is the index in `part` of this process's next list
         for part in self.parts(draws):
-            mine = part[position :: self.num_replicas]
-            position += len(mine) * self.num_replicas - len(part)
-            for start in range(0, len(mine), _BLOCK):
-                yield from mine[start : start + _BLOCK].tolist()
+            own = part[position :: self.num_replicas]
+            position += len(own) * self.num_replicas - len(part)
+            for start in range(0, len(own), _BLOCK):
+                yield from own[start : start + _BLOCK].tolist()
 
     def parts(self, draws: np.random.Generator | None) -> Iterator[np.ndarray]:
         """Yield chunks of the indices of all processes' lists, in order; -1 is a filler.
@@ -196,15 +196,15 @@ def _buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
 
     A bucket grows as long as at most the fraction `MOST_PADDING` of its padded lists is padding.
     """
-    found: list[tuple[int, int]] = []
+    buckets: list[tuple[int, int]] = []
     sizes, starts = np.unique(lengths, return_index=True)
     ends = np.r_[starts[1:], len(lengths)][: len(starts)]
     documents = 0
     for size, start, end in zip(sizes.tolist(), starts.tolist(), ends.tolist(), strict=True):
         documents += size * (end - start)
-        if found and documents >= (1 - MOST_PADDING) * size * (end - found[-1][0]):
-            found[-1] = (found[-1][0], end)
+        if buckets and documents >= (1 - MOST_PADDING) * size * (end - buckets[-1][0]):
+            buckets[-1] = (buckets[-1][0], end)
         else:
-            found.append((start, end))
+            buckets.append((start, end))
             documents = size * (end - start)
-    return found
+    return buckets

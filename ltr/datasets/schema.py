@@ -130,7 +130,7 @@ class Schema:
     ) -> "Schema":
         """Return the schema with levels, given how often each value occurs; see `fit_levels`."""
         check_at_least("max_levels", max_levels, 1)
-        fitted = {x: one.fit(counts[x], max_levels) for x, one in self.categories.items()}
+        fitted = {x: category.fit(counts[x], max_levels) for x, category in self.categories.items()}
         return replace(self, steps={**self.steps, **fitted})
 
     def narrowed(self, names: Collection[str]) -> "Schema":
@@ -175,8 +175,8 @@ class Schema:
         >>> Schema("q", steps=steps).feature_names
         ['x', 'at', 'at (hour)', 'v[0]', 'v[1]']
         """
-        numbers = [(x, one) for x, one in self.steps.items() if not isinstance(one, Category)]
-        return [name for x, one in numbers for name in one.feature_names(x)]
+        numbers = [(x, step) for x, step in self.steps.items() if not isinstance(step, Category)]
+        return [name for x, step in numbers for name in step.feature_names(x)]
 
     @property
     def columns(self) -> list[str]:
@@ -188,9 +188,9 @@ class Schema:
     def optional(self, *, needs_label: bool = True, needs_weight: bool = True) -> set[str]:
         """Return the columns that a table may lack; see `read_table`."""
         training = {self.weight, self.position, self.protected}
-        found: set[str | None] = set() if needs_label else {*self.labels}
-        found |= set() if needs_label and needs_weight else training
-        return {name for name in found if name is not None}
+        missing: set[str | None] = set() if needs_label else {*self.labels}
+        missing |= set() if needs_label and needs_weight else training
+        return {name for name in missing if name is not None}
 
     def text_types(self) -> dict[str, pa.DataType]:
         """Return the type in which each column is read from a text file."""
@@ -223,9 +223,9 @@ class Schema:
             names: the table's columns.
             optional: columns that may be missing.
         """
-        there = {*names, *optional}
+        present = {*names, *optional}
         for name in self.columns:
-            if name not in there:
+            if name not in present:
                 # The user of an estimator may have given qids without a name.
                 of_qid = "the query of each row (qid, or --data.qid, names it)"
                 what = of_qid if name == self.qid else "as in training"
@@ -242,11 +242,11 @@ class Schema:
         if self.qid != other.qid:
             return f"qid: column {self.qid!r}, and column {other.qid!r}"
         for name in dict.fromkeys([*self.steps, *other.steps]):
-            mine, theirs = self.steps.get(name), other.steps.get(name)
-            if mine != theirs:
-                return f"column {name!r}: {mine or 'not used'}, and {theirs or 'not used'}"
-        one, two = ([*schema.features, *schema.categories] for schema in (self, other))
-        return None if one == two else f"the order {shown_names(one)}, and {shown_names(two)}"
+            step, other_step = self.steps.get(name), other.steps.get(name)
+            if step != other_step:
+                return f"column {name!r}: {step or 'not used'}, and {other_step or 'not used'}"
+        own, others = ([*schema.features, *schema.categories] for schema in (self, other))
+        return None if own == others else f"the order {shown_names(own)}, and {shown_names(others)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain data, which can be written as JSON."""
@@ -257,8 +257,8 @@ class Schema:
             "features": self.features,
             "dates": self.dates,
             "categories": {
-                name: {"kind": one.kind, "levels": list(one.levels)}
-                for name, one in self.categories.items()
+                name: {"kind": category.kind, "levels": list(category.levels)}
+                for name, category in self.categories.items()
             },
         }
 
@@ -276,16 +276,16 @@ class Schema:
         """
         with suppress(KeyError, TypeError, AttributeError):
             keys = {key: data[key] for key in _KEYS}
-            found = cls(**keys, steps=steps_of(data, STEPS))
-            levels = [level for one in found.categories.values() for level in one.levels]
+            schema = cls(**keys, steps=steps_of(data, STEPS))
+            levels = [level for category in schema.categories.values() for level in category.levels]
             if (
-                found.to_dict() == data
-                and all(isinstance(name, str) for name in (found.qid, *found.columns, *levels))
+                schema.to_dict() == data
+                and all(isinstance(name, str) for name in (schema.qid, *schema.columns, *levels))
                 and all(type(width) is int and width > 0 for width in data["features"].values())
-                and all(one.kind in CATEGORY_KINDS for one in found.categories.values())
-                and all(zone in ISO_DATES for zone in found.dates.values())
+                and all(category.kind in CATEGORY_KINDS for category in schema.categories.values())
+                and all(zone in ISO_DATES for zone in schema.dates.values())
             ):
-                return found
+                return schema
         raise ValueError(f"a schema must be a dict as Schema.to_dict makes it, got {data!r}")
 
 

@@ -64,12 +64,12 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
 def check_one_split(path: Path) -> None:
     """Raise a `ValueError` if a path is a folder with files of several splits."""
     if path.is_dir() and len(splits := find_splits(path, 1)) > 1:
-        names = ", ".join(one.name for one in splits.values())
+        names = ", ".join(file.name for file in splits.values())
         raise ValueError(f"a folder of a table must hold one split, got {names} in {path}")
 
 
 def _splits_in(folder: Path, one_set: int | None = None) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     prefix = _PREFIX if one_set is None else f"set{one_set}[._-]"
     for split, words in _SPLITS.items():
         name = _NAME.format("|".join(words))
@@ -77,8 +77,8 @@ def _splits_in(folder: Path, one_set: int | None = None) -> dict[str, Path]:
         if len(files) > 1:
             raise ValueError(f"path must hold one {split} file, got {', '.join(files)} in {folder}")
         if files:
-            found[split] = next(iter(files.values()))
-    return found
+            paths[split] = next(iter(files.values()))
+    return paths
 
 
 def _matching(folder: Path, pattern: str) -> dict[str, Path]:
@@ -102,7 +102,7 @@ def query_shares(qids: Any, seed: int = 0) -> np.ndarray:
     """
     texts = (f"{seed}:{qid}".encode(errors="surrogatepass") for qid in qids)
     digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
-    numbers = (int.from_bytes(one, "big") >> 11 for one in digests)
+    numbers = (int.from_bytes(digest, "big") >> 11 for digest in digests)
     return np.fromiter(numbers, np.float64, len(qids)) / 2**53
 
 

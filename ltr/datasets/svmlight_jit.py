@@ -137,7 +137,7 @@ def _parse(
     runs: Any,
     seen: Any,
 ) -> Any:
-    pos, lines, docs, found, widest = state[0], state[1], state[2], state[3], state[4]
+    pos, lines, docs, lists, widest = state[0], state[1], state[2], state[3], state[4]
     shift = 1 - state[5]
     stop, width, room = len(text), rows.shape[1], len(rows)
     why = DONE
@@ -244,19 +244,19 @@ def _parse(
         lines += 1
         labels[docs] = label
         if has_qid:
-            same = found > 0 and runs[found - 1, 2] - runs[found - 1, 1] == last - first
+            same = lists > 0 and runs[lists - 1, 2] - runs[lists - 1, 1] == last - first
             if same:
-                begin = runs[found - 1, 1]
+                begin = runs[lists - 1, 1]
                 for k in range(last - first):
                     if text[begin + k] != text[first + k]:
                         same = False
                         break
             if not same:
-                runs[found, 0], runs[found, 1], runs[found, 2] = docs, first, last
-                found += 1
+                runs[lists, 0], runs[lists, 1], runs[lists, 2] = docs, first, last
+                lists += 1
         docs += 1
         why = DONE
-    state[0], state[1], state[2], state[3], state[4] = pos, lines, docs, found, widest
+    state[0], state[1], state[2], state[3], state[4] = pos, lines, docs, lists, widest
     return why
 
 

@@ -173,9 +173,9 @@ class TableDataModule(ListDataModule):
             ValueError: the lists were made with another schema, or an argument (such as `label`)
                 and the schema name different columns.
         """
-        if self.schema is not None and (found := schema.difference(self.schema)):
+        if self.schema is not None and (difference := schema.difference(self.schema)):
             raise ValueError(
-                f"the data must have the schema of the model, got a difference: {found} "
+                f"the data must have the schema of the model, got a difference: {difference} "
                 "(train a new model on a table with other columns or levels)"
             )
         for key in ("qid", "label", "weight", "position", "protected"):
@@ -189,15 +189,15 @@ class TableDataModule(ListDataModule):
         path = self.given.get("train")
         if path is None:
             return self.given
-        found: dict[str, Any] = find_folds(path, self.fold)
-        if "test" in found:
-            found["predict"] = found["test"]
-        elif not found:
+        tables: dict[str, Any] = find_folds(path, self.fold)
+        if "test" in tables:
+            tables["predict"] = tables["test"]
+        elif not tables:
             # After training, `test` does not take the training table: a test on it would not show
             # how good the model is.
             uses = ("train", "predict") if "train" in self.splits else ("train", "test", "predict")
-            found = dict.fromkeys(uses, path)
-        return {**found, **{x: one for x, one in self.given.items() if x != "train"}}
+            tables = dict.fromkeys(uses, path)
+        return {**tables, **{x: table for x, table in self.given.items() if x != "train"}}
 
     def _setup_fit(self) -> None:
         sources = self._sources()
@@ -212,7 +212,7 @@ class TableDataModule(ListDataModule):
                 "validation must be None if path has a validation file, got "
                 f"{validation} ({sources['val']})"
             )
-        found = prepare(
+        prepared = prepare(
             source,
             {**self.uses, "features": self.features, "categories": self.categories},
             validation=validation,
@@ -221,26 +221,26 @@ class TableDataModule(ListDataModule):
             schema=self.schema,
             tell=rank_zero_info,
         )
-        if found.val is None and validation:
+        if prepared.val is None and validation:
             raise ValueError(
                 "validation must leave queries for training and for validation, got "
-                f"{validation} of {len(found.train)} queries (seed {self.seed})"
+                f"{validation} of {len(prepared.train)} queries (seed {self.seed})"
             )
-        rank_zero_only(warn_caller)(found.notice)
-        self.splits["train"], self.schema = found.train, found.schema
-        self.num_features = found.schema.num_features
+        rank_zero_only(warn_caller)(prepared.notice)
+        self.splits["train"], self.schema = prepared.train, prepared.schema
+        self.num_features = prepared.schema.num_features
         with naming(source):
-            self.refuse_equal_labels(found.train, f"column {found.schema.label!r}: labels")
-        if found.val is None:
+            self.refuse_equal_labels(prepared.train, f"column {prepared.schema.label!r}: labels")
+        if prepared.val is None:
             self._load("val")
         else:
-            self.splits["val"] = found.val
-            queries = len(found.train) + len(found.val)
+            self.splits["val"] = prepared.val
+            queries = len(prepared.train) + len(prepared.val)
             rank_zero_info(
-                f"val: {len(found.val)} of the {queries} queries are held out for validation, by a "
-                f"hash of the qid (validation {validation}, seed {self.seed})"
+                f"val: {len(prepared.val)} of the {queries} queries are held out for validation, "
+                f"by a hash of the qid (validation {validation}, seed {self.seed})"
             )
-        self.fit_transform(found.train)
+        self.fit_transform(prepared.train)
         for split in ("train", "val"):
             rank_zero_info(f"{split}: {self.splits[split].summary()}")
 

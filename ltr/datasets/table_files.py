@@ -261,11 +261,13 @@ class TableFiles:
 
     def _types_of_folders(self) -> dict[str, pa.DataType]:
         """Return the types of the columns of folders: text for CSV, or those that Arrow finds."""
-        names = dict.fromkeys(name for one in self._partitions.values() for name in one)
+        names = dict.fromkeys(name for values in self._partitions.values() for name in values)
         if self.delimiter is not None:
             return dict.fromkeys(names, pa.string())
         every = self._partitions.values()
-        values = {name: pa.array([one.get(name) for one in every], pa.string()) for name in names}
+        values = {
+            name: pa.array([folder.get(name) for folder in every], pa.string()) for name in names
+        }
         return {name: _found_types(pa.table({name: values[name]}))[name] for name in names}
 
     def _schema_of(self, columns: Sequence[str]) -> pa.Schema:
@@ -593,8 +595,8 @@ def text_types(files: TableFiles, text: Collection[str]) -> dict[str, pa.DataTyp
         for column in columns:
             column.add(part.column(column.name), types[column.name], row)
         row += part.num_rows
-    found = {column.name: column.found() for column in columns}
-    return dict.fromkeys(files.schema.names, pa.string()) | found
+    of_columns = {column.name: column.arrow_type() for column in columns}
+    return dict.fromkeys(files.schema.names, pa.string()) | of_columns
 
 
 def _found_types(table: pa.Table) -> dict[str, pa.DataType]:
@@ -610,13 +612,13 @@ def _found_types(table: pa.Table) -> dict[str, pa.DataType]:
         csv.ConvertOptions(null_values=_NULLS),
     ).schema
     types: Any = pa.types
-    found = {}
+    by_name = {}
     for name, field in zip(table.column_names, schema, strict=True):
-        found[name] = field.type
+        by_name[name] = field.type
         if types.is_temporal(field.type):
             is_time = types.is_time(field.type)
-            found[name] = pa.string() if is_time else Date.text_type
-    return found
+            by_name[name] = pa.string() if is_time else Date.text_type
+    return by_name
 
 
 class TextColumn:
@@ -653,7 +655,7 @@ class TextColumn:
         if self._first is None and (at := first_text(values)) >= 0:
             self._first = row + at, values[at].as_py()
 
-    def found(self) -> pa.DataType:
+    def arrow_type(self) -> pa.DataType:
         """Return the type of the column.
 
         Raises:

@@ -23,7 +23,7 @@ _MANY = 1000
 def notice(
     table: Rows,
     schema: Schema,
-    found: Inferred,
+    inferred: Inferred,
     max_levels: int,
     roles: Mapping[str, Any],
 ) -> str:
@@ -38,7 +38,7 @@ def notice(
     Args:
         table: the table.
         schema: how the columns are used.
-        found: the result of `infer_columns` for the table.
+        inferred: the result of `infer_columns` for the table.
         max_levels: see `Schema.fit_levels`.
         roles: see `infer_columns`. If both the features and the categories are named, the notice
             names neither unused columns nor text that is read as dates.
@@ -47,52 +47,52 @@ def notice(
     copies, unique, rows = find_suspects(table, schema)
     chosen = None not in (roles.get("features"), roles.get("categories"))
     used, indexes = {*schema.columns}, index_columns(columns)
-    told = []
+    notices = []
     unused = [
         field
         for field in columns
         if field.name not in used and (kind_of(field.type) == "other" or field.name in indexes)
     ]
     if unused and not chosen:
-        told.append("not used: " + ", ".join(_described(one, indexes) for one in unused))
+        notices.append("not used: " + ", ".join(_described(field, indexes) for field in unused))
     texts = [name for name in schema.dates if kind_of(columns.field(name).type) != "date"]
     if texts and not chosen:
-        told.append(
+        notices.append(
             f"dates, by their text: {', '.join(texts)} (make them categorical, to keep the text)"
         )
-    for name, count in found.left.items():
-        told.append(
-            f"{name} is left out, with {count} different texts in {found.rows} rows: a name, not a "
-            "category (to use its words, add columns of TF-IDF or embeddings)"
+    for name, count in inferred.left.items():
+        notices.append(
+            f"{name} is left out, with {count} different texts in {inferred.rows} rows: a name, "
+            "not a category (to use its words, add columns of TF-IDF or embeddings)"
         )
-    for name, (before, after) in found.coarse.items():
+    for name, (before, after) in inferred.coarse.items():
         if before > FEW:
-            told.append(
+            notices.append(
                 f"{name} has {before} different whole numbers in some rows, of which float32, the "
                 f"type of features, keeps {after} (if they are identifiers, make them text)"
             )
     for name in schema.categories:
-        count = len(found.counts[name])
+        count = len(inferred.counts[name])
         if count > max_levels:
-            told.append(
+            notices.append(
                 f"{name} has {count} levels: the {max_levels} most frequent ones have a code, the "
                 "others count as missing (max_levels)"
             )
-        words = [level for level in found.counts[name] if level.strip() in MISSING]
+        words = [level for level in inferred.counts[name] if level.strip() in MISSING]
         if words:
-            told.append(
+            notices.append(
                 f"{name} has the text {shown_names(words)}, which is a level, not a missing value "
                 "(leave the cell empty if it is missing)"
             )
     for name, key in copies.items() if rows > FEW else ():
-        told.append(f"{name} equals the {key} (leave it out)")
+        notices.append(f"{name} equals the {key} (leave it out)")
     for name in unique if rows > _MANY else ():
         if name not in copies:
-            told.append(
+            notices.append(
                 f"{name} has a different whole number in each of the {rows} rows: leave it out if "
                 "it is an identifier"
             )
-    return "columns of the table: " + "; ".join(told) if told else ""
+    return "columns of the table: " + "; ".join(notices) if notices else ""
 
 
 def find_suspects(table: Rows, schema: Schema) -> tuple[dict[str, str], list[str], int]:
@@ -115,8 +115,8 @@ def find_suspects(table: Rows, schema: Schema) -> tuple[dict[str, str], list[str
     copies = [(use, Copies(x, others)) for use, x in keys if kind_of(types[x]) != "other"]
     unique = [Unique(name) for name in schema.features if pa.types.is_integer(types[name])]
     rows = scan(table, [*(copy for _, copy in copies), *unique])
-    found = {name: use for use, copy in copies if copy.varies for name in copy.names[1:]}
-    return found, [one.name for one in unique if one.open], rows
+    equal = {name: use for use, copy in copies if copy.varies for name in copy.names[1:]}
+    return equal, [finder.name for finder in unique if finder.open], rows
 
 
 class Copies(Finder):
@@ -148,11 +148,11 @@ class Copies(Finder):
 def _equal(column: pa.ChunkedArray, texts: Any, numbers: Any) -> bool:
     """Return whether a column equals `texts` if it is text, or `numbers` if it is not."""
     is_text = kind_of(column.type) == "string"
-    one = without_codes(column).cast(pa.string()) if is_text else _as_floats(column)
-    other = texts if is_text else numbers
-    if one is None or other is None:
+    values = without_codes(column).cast(pa.string()) if is_text else _as_floats(column)
+    key = texts if is_text else numbers
+    if values is None or key is None:
         return False
-    return bool(pc.all(pc.equal(one, other), skip_nulls=False).as_py())
+    return bool(pc.all(pc.equal(values, key), skip_nulls=False).as_py())
 
 
 class Unique(Finder):

@@ -126,9 +126,9 @@ class TableTransform(FeatureTransform):
             for position, column in enumerate(block, start):
                 absent = np.isnan(column)
                 missing[position] = absent.any()
-                there = column[~absent] if missing[position] else column
-                if len(there):
-                    median[position] = _median(there)
+                present = column[~absent] if missing[position] else column
+                if len(present):
+                    median[position] = _median(present)
         self.median = torch.from_numpy(median).to(self.median)
         self.indicators = torch.from_numpy(np.flatnonzero(missing)).to(self.indicators)
         if features.shape[1]:
@@ -199,9 +199,9 @@ class TableTransform(FeatureTransform):
         if categories is None:
             codes = torch.zeros((*features.shape[:-1], 0), dtype=torch.int64, device=numbers.device)
         else:
-            found = torch.where((categories < 0) | (categories > self.levels), 0, categories)
-            known = (found > 0) | self.has_zero
-            codes = torch.where(known, found + self.starts, self._codes)
+            levels = torch.where((categories < 0) | (categories > self.levels), 0, categories)
+            known = (levels > 0) | self.has_zero
+            codes = torch.where(known, levels + self.starts, self._codes)
         coded = Coded(numbers, codes, self._codes)
         return coded if mask is None else coded.where(mask.unsqueeze(-1))
 

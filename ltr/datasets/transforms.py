@@ -474,29 +474,29 @@ class Join(FeatureTransform):
         if not isinstance(transforms, Iterable) or isinstance(transforms, str):
             raise ValueError(f"transforms must be a list of FeatureTransforms, got {transforms!r}")
         transforms = [*transforms]
-        for one in transforms:
-            if not isinstance(one, FeatureTransform) or one.takes_missing:
+        for transform in transforms:
+            if not isinstance(transform, FeatureTransform) or transform.takes_missing:
                 raise ValueError(
                     "transforms must be FeatureTransforms that take no missing values (put "
-                    f"the Join into a TableTransform), got {one!r}"
+                    f"the Join into a TableTransform), got {transform!r}"
                 )
         if not transforms:
             raise ValueError("transforms must have at least one transform, got none")
         self.transforms = nn.ModuleList(transforms)
-        self.within_list = any(one.within_list for one in transforms)
-        self.fits_missing = all(one.fits_missing for one in transforms)
-        self.fits_labels = any(one.fits_labels for one in transforms)
+        self.within_list = any(transform.within_list for transform in transforms)
+        self.fits_missing = all(transform.fits_missing for transform in transforms)
+        self.fits_labels = any(transform.fits_labels for transform in transforms)
 
     @property
     def out_features(self) -> int | None:
         """The number of features after all transforms, or None before it is known."""
-        widths = [one.out_features for one in self._parts()]
+        widths = [part.out_features for part in self._parts()]
         return None if None in widths else sum(width or 0 for width in widths)
 
     def learn(self, features: np.ndarray, labels: np.ndarray | Tensor | None) -> None:
         """Fit each transform."""
-        for one in self._parts():
-            fit_numbers(one, features, labels)
+        for part in self._parts():
+            fit_numbers(part, features, labels)
 
     def forward(
         self,
@@ -508,32 +508,32 @@ class Join(FeatureTransform):
         """Return the outputs of the transforms, concatenated; see `FeatureTransform.forward`."""
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
-        return torch.cat([one(features, mask, None, lengths) for one in self._parts()], dim=-1)
+        return torch.cat([part(features, mask, None, lengths) for part in self._parts()], dim=-1)
 
     def monotone_columns(self) -> Tensor:
         """Return the `monotone_columns` of all transforms, concatenated."""
-        return torch.cat([one.monotone_columns() for one in self._parts()])
+        return torch.cat([part.monotone_columns() for part in self._parts()])
 
     def source_columns(self) -> Tensor:
         """Return the `source_columns` of all transforms, concatenated."""
-        return torch.cat([one.source_columns() for one in self._parts()])
+        return torch.cat([part.source_columns() for part in self._parts()])
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the smallest lower end and the largest upper end of the transforms' ranges."""
-        lows, highs = zip(*(one.training_range() for one in self._parts()), strict=True)
+        lows, highs = zip(*(part.training_range() for part in self._parts()), strict=True)
         return torch.stack(lows).amin(0), torch.stack(highs).amax(0)
 
     def _end_loading(self) -> None:
-        for width in [one.num_features for one in self._parts() if one.num_features][:1]:
+        for width in [part.num_features for part in self._parts() if part.num_features][:1]:
             self._set_width(width)
 
     def _set_width(self, width: int) -> None:
         super()._set_width(width)
-        for one in self._parts():
-            one._set_width(width)
+        for part in self._parts():
+            part._set_width(width)
 
     def _parts(self) -> list[FeatureTransform]:
-        return [one for one in self.transforms if isinstance(one, FeatureTransform)]
+        return [part for part in self.transforms if isinstance(part, FeatureTransform)]
 
 
 class ListTransform(FeatureTransform):
@@ -592,8 +592,8 @@ class ListTransform(FeatureTransform):
         padding = ~mask.reshape(-1)
         # The masked documents of each list form a separate list.
         flat = flat.masked_fill(padding.unsqueeze(-1), 0)
-        found = self.transform_lists(flat, 2 * lists + padding, 2 * count)
-        return found.masked_fill(padding.unsqueeze(-1), 0).unflatten(0, features.shape[:-1])
+        outputs = self.transform_lists(flat, 2 * lists + padding, 2 * count)
+        return outputs.masked_fill(padding.unsqueeze(-1), 0).unflatten(0, features.shape[:-1])
 
 
 class MinMaxPerList(ListTransform):
@@ -643,11 +643,11 @@ class StandardizePerList(ListTransform):
         """Return the features, with mean 0 and standard deviation 1 in each list."""
         # After scaling to [0, 1], a constant feature is exactly 0, and no square overflows.
         x = _min_max(features, lists, num_lists)
-        zeros, there = x.new_zeros(num_lists, x.shape[1]), ~x.isnan()
-        counts = zeros.index_add(0, lists, there.to(x.dtype)).clamp(min=1)
-        total = zeros.index_add(0, lists, torch.where(there, x, 0))
+        zeros, present = x.new_zeros(num_lists, x.shape[1]), ~x.isnan()
+        counts = zeros.index_add(0, lists, present.to(x.dtype)).clamp(min=1)
+        total = zeros.index_add(0, lists, torch.where(present, x, 0))
         x = x - (total / counts).index_select(0, lists)
-        known = torch.where(there, x, 0)
+        known = torch.where(present, x, 0)
         variance = zeros.index_add(0, lists, known * known) / counts
         deviation = torch.where(variance > 0, variance, 1).sqrt()
         return (x / deviation.index_select(0, lists)).to(features.dtype)
@@ -685,8 +685,8 @@ class RankPerList(ListTransform):
         start, room = (counts.cumsum(0) - counts)[owner], (counts - 1)[owner]
         dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
         ranks = (both - 2 * start - room).to(dtype) / room.clamp(min=1)
-        found = torch.empty_like(ranks).scatter(1, order, ranks).t().to(features.dtype)
-        return found.masked_fill(features.isnan(), torch.nan)
+        scaled = torch.empty_like(ranks).scatter(1, order, ranks).t().to(features.dtype)
+        return scaled.masked_fill(features.isnan(), torch.nan)
 
 
 def _order_in_lists(features: Tensor, lists: Tensor) -> tuple[Tensor, Tensor]:
