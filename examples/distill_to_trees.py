@@ -1,12 +1,9 @@
 """A blend's scores taught to plain boosted trees, the form that Elasticsearch and Solr take.
 
-    python examples/distill_to_trees.py data/MQ2008
+python examples/distill_to_trees.py data/MQ2008 --output trees.txt
 
-A blend of networks and trees is fitted to the labelled lists, here every other list of the training
-file. It scores all lists of the training and validation files, labelled or not, and a
-`LGBMRegressor` is fitted to these scores. Its text or dump goes where only trees go. The table has
-NDCG@10 on the test lists: of the blend, of the regressor, and of a `LGBMRanker` that was fitted to
-the labels alone.
+A blend of networks and trees learns from labelled lists, here every other one of fold 1. A
+`LGBMRegressor` learns the blend's scores of all lists, which need no labels.
 """
 
 import argparse
@@ -15,62 +12,46 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from lightgbm import LGBMRanker, LGBMRegressor
 
-from ltr.datasets import ListDataset, read_letor
+from ltr.datasets import NoTransform, TableDataModule
 from ltr.estimators import Blend, NeuralRanker
-from ltr.metrics.functional import ndcg
-
-
-def read(path: Path, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the features, the labels and the number of each row's list."""
-    data: ListDataset = read_letor(path).widen(width)
-    return data.features, data.labels, np.repeat(np.arange(len(data)), data.lengths)
+from ltr.reports import evaluate
 
 
 def main(argv: list[str] | None = None) -> pd.Series:
-    """Fit the three, write the regressor, and print NDCG@10 of each."""
-    parser = argparse.ArgumentParser(description="Teach a blend's scores to LightGBM's trees.")
-    parser.add_argument("root", type=Path, help="folder with Fold1, Fold2, ...")
-    parser.add_argument("--fold", type=int, default=1)
-    parser.add_argument("--width", type=int, help="how many features; default: as in the file")
+    """Fit the blend, the regressor and a ranker of the labels, and print NDCG@10 of each."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("root", type=Path, help="folder with Fold1")
     parser.add_argument("--epochs", type=int, default=100, help="the most epochs of the networks")
     parser.add_argument("--trees", type=int, default=500, help="of the regressor")
-    parser.add_argument("--output", type=Path, help="a file for the regressor, LightGBM's text")
+    parser.add_argument("--output", type=Path, default=Path("trees.txt"), help="LightGBM's text")
     given = parser.parse_args(argv)
-    folder = given.root / f"Fold{given.fold}"
-    paths = {name: next(folder.glob(f"{name}*.txt*")) for name in ("train", "vali", "test")}
-    width = given.width or read_letor(paths["train"]).num_features
-    files = {name: read(path, width) for name, path in paths.items()}
-    X, y, qid = files["train"]
-    labelled = qid % 2 == 0
+    data = TableDataModule(given.root, fold=1, transform=NoTransform())
+    data.setup("fit")
+    train, val, test = (data.dataset(split) for split in ("train", "val", "test"))
+    qid, val_qid, test_qid = (np.repeat(part.qids, part.lengths) for part in (train, val, test))
+    labelled = np.isin(qid, train.qids[::2])
+    X, y = train.features[labelled], train.labels[labelled]
     options: dict[str, Any] = {"n_jobs": 1, "verbose": -1, "random_state": 0}
-    networks = NeuralRanker(max_epochs=given.epochs, random_state=0, verbose=0)
+    networks = NeuralRanker(max_epochs=given.epochs, random_state=0, relative=False, verbose=0)
     blend = Blend([networks, LGBMRanker(n_estimators=100, **options)], verbose=0)
-    blend.fit(X[labelled], y[labelled], qid=qid[labelled])
+    blend.fit(X, y, qid=qid[labelled])
 
-    known = np.concatenate([X, files["vali"][0]])
-    lists = np.concatenate([qid, files["vali"][2] + qid[-1] + 1])
-    scores = pd.Series(blend.predict(known, qid=lists))
-    # only differences within a list matter: the regressor need not learn what a list's mean is
+    known, lists = np.concatenate([train.features, val.features]), np.concatenate([qid, val_qid])
+    scores = pd.Series(blend.predict(known))
+    # only differences within a list matter, so the regressor need not learn a list's mean
     target = scores - scores.groupby(lists).transform("mean")
     student = LGBMRegressor(n_estimators=given.trees, learning_rate=0.05, **options)
-    student.fit(known, target)
-    if given.output is not None:
-        student.booster_.save_model(given.output)
+    student.fit(known, target).booster_.save_model(given.output)
+    alone = LGBMRanker(n_estimators=100, **options).fit(X, y, group=train.lengths[::2])
 
-    alone = LGBMRanker(n_estimators=100, **options)
-    alone.fit(X[labelled], y[labelled], group=np.unique(qid[labelled], return_counts=True)[1])
-    rows, labels, codes = files["test"]
     models = {"blend": blend, "LGBMRegressor of its scores": student, "LGBMRanker of labels": alone}
-    lengths, found = torch.from_numpy(np.bincount(codes)), {}
-    for name, one in models.items():
-        predicted = torch.from_numpy(np.asarray(one.predict(rows), dtype=np.float64))
-        target = torch.from_numpy(labels)
-        found[name] = ndcg(predicted, target, lengths=lengths, top_k=10, empty=0.0).item()
-    print(f"NDCG@10 on {codes[-1] + 1} test lists; {len({*qid[labelled]})} lists had labels")
-    table = pd.Series(found, name="NDCG@10")
+    print(f"NDCG@10 on {len(test)} test lists; {len(train.qids[::2])} lists had labels")
+    table = pd.Series(dtype=float)
+    for name, model in models.items():
+        scores = model.predict(test.features)
+        table[name] = evaluate(test.labels, scores, test_qid, ["ndcg@10"])["ndcg@10"].mean
     print(table.to_string(float_format="%.4f"))
     return table
 

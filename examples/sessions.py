@@ -40,15 +40,15 @@ def main(argv: list[str] | None = None) -> list[float]:
     users, items = (nn.Embedding(size, 16) for size in (USERS, ITEMS))
     optimizer = torch.optim.Adam([users.weight, items.weight], lr=0.03)
     loss, course, train, test = SoftNDCG(), [], draw(3000, 1), draw(500, 2)
-    for epoch in range(given.epochs + 1):
+    for _ in range(given.epochs + 1):
         with torch.no_grad():
             scores = (users(test[0]) * items(test[1])).sum(-1)
             course.append(float(ndcg(scores, test[3], top_k=10, qid=test[2], empty="skip")))
-        print(f"epoch {epoch}: NDCG@10 of new sessions {course[-1]:.3f}")
         for part in zip(*(x.split(64 * SHOWN) for x in train), strict=True):
             optimizer.zero_grad()
             loss((users(part[0]) * items(part[1])).sum(-1), part[3], qid=part[2]).backward()
             optimizer.step()
+    print(f"NDCG@10 of new sessions: {course[0]:.3f} before training, {course[-1]:.3f} after")
     given.output.mkdir(parents=True, exist_ok=True)
     plt.plot(course, marker="o", label="NDCG@10 of new sessions")
     plt.legend()

@@ -36,10 +36,10 @@ def load(name: str) -> SimpleNamespace:
 def test_digits(tmp_path, capsys):
     options = ["--output", str(tmp_path), "--epochs", "3", "--lists", "200"]
     table = load("digits").main(options)
-    assert list(table.index) == ["before training", "SoftNDCG", "pointwise MSE"]
-    ndcg = table["test_ndcg_10"]
+    assert list(table.index) == ["at random", "SoftNDCG", "pointwise MSE"]
+    ndcg = table["ndcg@10"]
     # grades have no scale: a loss on the order learns more from them
-    assert ndcg["SoftNDCG"] > ndcg["pointwise MSE"] > ndcg["before training"]
+    assert ndcg["SoftNDCG"] > ndcg["pointwise MSE"] > ndcg["at random"]
     assert table.to_numpy().max() <= 1
     assert (tmp_path / "digits.png").stat().st_size > 10_000
     assert (tmp_path / "table.csv").read_text().count("\n") == 4
@@ -53,17 +53,16 @@ def test_letor_folds(tmp_path, capsys):
             write_letor(file, lists, features=5, seed=10 * fold + number)
     options = ["--folds", "1", "2", "--epochs", "3"]
     table = load("letor_folds").main([str(tmp_path), *options])
-    assert set(table.index) >= {"NeuralRanker"}
+    assert list(table.index) == ["LightGBM", "NeuralRanker"]
     assert list(table) == ["NDCG@1", "NDCG@5", "NDCG@10", "MAP"]
-    for text in table.loc["NeuralRanker"]:
+    for text in table.to_numpy().ravel():
         mean = float(text.split()[0])
         assert 0 < mean <= 1
         assert "[" in text
     said = capsys.readouterr().out
     assert "fold 2: 60 lists to train on, 12 to test on" in said
     assert "means over 24 lists, with 95 % intervals" in said
-    if "LightGBM" in table.index:
-        assert "paired by list" in said
+    assert "paired by list" in said
 
 
 def test_distill_to_trees(tmp_path, capsys):
@@ -168,5 +167,4 @@ def test_the_page_shows_what_they_print(tmp_path):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda x: x.stem)
 def test_the_programs_are_short(path):
-    longer = {"digits": 120, "letor_folds": 100, "distill_to_trees": 80, "rerank_text": 100}
-    assert len(path.read_text().splitlines()) <= longer.get(path.stem, 60)
+    assert len(path.read_text().splitlines()) <= 60
