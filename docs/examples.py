@@ -54,7 +54,7 @@ def section(name: str, title: str, said: str, drawn: bool) -> str:
     text = (ROOT / "examples" / f"{name}.py").read_text()
     about = re.sub(r"\s+", " ", text.split('"""')[1].partition("\n\n")[0])
     about = about.partition(": ")[2] or about  # without what the title says
-    parts = [f"## {title}", about[0].upper() + about[1:], f"```text\n{said}\n```"]
+    parts = [f"## {title}", about[0].upper() + about[1:], f"```output\n{said}\n```"]
     if drawn:
         parts.append(f"![What {name}.py draws](img/examples/{name}.png)")
     parts.append(
