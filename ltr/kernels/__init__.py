@@ -18,7 +18,7 @@ kinds of sums.
 
 | sum | function | plain definition | compiled by numba |
 | :-- | :-- | :-- | :-- |
-| exponentials | `sums.kernel_sums` | `reference/sums.py` | `cpu/sums.py`, `cpu/lanes.py` |
+| exponentials | `sums.kernel_sums` | `reference/sums.py` | `cpu/sums.py` |
 | SoftSort | `softsort_ranks.compiled_ranks` | `_gradient` in the same file | `cpu/softsort.py` |
 | pairs | `pairs.graded_pair_sums` | `all_pairs` in `losses/pair_sums.py` | `cpu/pairs.py` |
 

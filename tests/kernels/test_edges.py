@@ -465,7 +465,7 @@ def test_without_numba_plain_pytorch_takes_over_and_says_so_once():
 def test_every_compiled_function_is_kept_on_disk():
     from numba.core.dispatcher import Dispatcher
 
-    names = ("lanes", "pairs", "softsort")
+    names = ("sums", "pairs", "softsort")
     modules = [__import__(f"ltr.kernels.cpu.{name}", fromlist=[name]) for name in names]
     functions = [
         f for module in modules for f in vars(module).values() if isinstance(f, Dispatcher)
@@ -484,7 +484,7 @@ def test_a_second_process_compiles_nothing_even_where_the_install_cannot_be_writ
     (tmp_path / "ltr" / "kernels" / "cpu" / "__pycache__").write_text("no folder")
     code = (
         "import numpy as np\n"
-        "from ltr.kernels.cpu.lanes import cut\n"
+        "from ltr.kernels.cpu.sums import cut\n"
         "cut(np.full(1, 9), 4)\n"
         "stats = cut.__wrapped__.stats\n"
         "print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()), stats.cache_path)"

@@ -1,8 +1,7 @@
 """The sums on the CPU, compiled by numba.
 
 Import this package only if a compiled function is needed. Besides the kernel sums, it has the sums
-over pairs of graded items (`pairs`), SoftSort's ranks (`softsort`) and Sinkhorn scaling
-(`scaling`), each in one call.
+over pairs of graded items (`pairs`) and SoftSort's ranks (`softsort`), each in one call.
 """
 
 from ltr.kernels.cpu.sums import kernel_sums
