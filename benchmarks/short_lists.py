@@ -1,4 +1,4 @@
-"""Measure where matrices end and kernel sums begin: `ENTRIES` in ltr/kernels/choice.py.
+"""Measure where matrices end and kernel sums begin: `ENTRIES` in ltr/kernels/sums.py.
 
     python benchmarks/short_lists.py
 
@@ -24,7 +24,7 @@ from measure import KEPT, RESULTS, environment, rounded, write
 from operators_contestants import contestants, scores_of, signs_of
 
 from ltr.kernels import use
-from ltr.kernels.choice import ENTRIES, LENGTHS
+from ltr.kernels.sums import ENTRIES, LENGTHS
 
 LISTS = (1, 4, 16, 64)
 SIZES = (10, 20, 30, 40, 50, 64, 80, 100, 128, 160, 200, 250)

@@ -23,8 +23,9 @@ kinds of sums.
 | pairs | `pairs.graded_pair_sums` | `all_pairs` in `losses/pair_sums.py` | `cpu/pairs.py` |
 
 The plain definitions are PyTorch code. They run on every device, and tests compare the compiled
-code with them. `choice.py` is the only file that chooses a form: short lists and small batches use
-matrices, all others use sums, and sums on the CPU use numba's code.
+code with them. `sums.prefers_dense` alone chooses the form: short lists and small batches use
+matrices, and all others use sums. Sums on the CPU use numba's code. `choice.py` holds what the
+current context chooses instead.
 
 **Derivatives.** Autograd does not trace these functions. The gradients of a kernel sum are other
 kernel sums: the gradient by v_j is the sum with k(-x), and the gradient by t_i consists of sums

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels.choice import is_compiled
+from ltr.kernels.choice import IMPLEMENTATION, compiled
 from ltr.kernels.named import COUNT_KERNELS
 from ltr.kernels.sorting import descending_order
 
@@ -69,27 +69,19 @@ def graded_pair_sums(
     >>> graded_pair_sums(s, y)
     (tensor(3.3197), tensor(3.), tensor([-0.2311,  1.4621, -1.2311]))
     """
-    if not is_compiled(scores):
+    kind = pair_weights or GradedWeights()
+    lists = _lists(scores, labels, mask, weights, kind.gains)
+    if lists is None:
         return None
     from ltr.kernels.cpu.jit import run_parallel
-    from ltr.kernels.cpu.pairs import Found, Lists, graded_pairs
+    from ltr.kernels.cpu.pairs import PairTotals, graded_pairs
 
-    kind = pair_weights or GradedWeights()
-    n, batch = scores.shape[-1], scores.shape[:-1]
+    n, batch, dtype = scores.shape[-1], scores.shape[:-1], lists.x.dtype
     size = batch.numel()
-    x = _rows(scores, n)
-    total, weight = np.zeros(size, x.dtype), np.zeros(size, x.dtype)
-    slopes, flags = np.zeros((size, n), x.dtype), np.zeros(size, np.int8)
-    lists = Lists(
-        x,
-        _rows(descending_order(scores, mask), n),
-        _rows(labels, n),
-        np.empty((0, 0), np.bool_) if mask is None else _rows(mask, n),
-        _rows(weights, n, scores),
-        _rows(kind.gains, n, scores),
-    )
+    total, weight = np.zeros(size, dtype), np.zeros(size, dtype)
+    slopes, flags = np.zeros((size, n), dtype), np.zeros(size, np.int8)
     rule = _rule(kind, n, temperature, scores)
-    results = Found(total, weight, slopes, flags)
+    results = PairTotals(total, weight, slopes, flags)
     if n and size:
         run_parallel(graded_pairs, (lists, rule, results), size, 20 * size * n)
     if flags.any():
@@ -121,24 +113,44 @@ def graded_item_costs(
     >>> graded_item_costs(torch.tensor([0.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 2.0]))
     (tensor([1.3133, 0.0000, 2.0064]), tensor([2., 3., 1.]))
     """
-    if not is_compiled(scores):
+    lists = _lists(scores, grades, mask)
+    if lists is None:
         return None
     from ltr.kernels.cpu.jit import run_parallel
-    from ltr.kernels.cpu.pairs import ItemSums, Lists, lower_costs
+    from ltr.kernels.cpu.pairs import ItemSums, lower_costs
 
     n, size = scores.shape[-1], scores.shape[:-1].numel()
-    x, order = _rows(scores, n), _rows(descending_order(scores, mask), n)
-    real = np.empty((0, 0), np.bool_) if mask is None else _rows(mask, n)
-    none = _rows(None, n, scores)
-    lists = Lists(x, order, _rows(grades, n, scores), real, none, none)
     rule = _rule(GradedWeights(), n, temperature, scores)
-    results = ItemSums(np.zeros_like(x), np.zeros_like(x), np.zeros(size, np.int8))
+    results = ItemSums(np.zeros_like(lists.x), np.zeros_like(lists.x), np.zeros(size, np.int8))
     if n and size:
         run_parallel(lower_costs, (lists, rule, results), size, 20 * size * n)
     if results.flags.any():
         return None
     costs, ideal = (torch.from_numpy(y.reshape(scores.shape)) for y in results[:2])
     return costs, ideal
+
+
+def _lists(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None = None,
+    gains: Tensor | None = None,
+) -> Any:
+    # Return the arrays of the compiled sweeps; None if numba's code does not run on these scores.
+    if not scores.is_cpu or (IMPLEMENTATION.get() or compiled()).name != "cpu":
+        return None
+    from ltr.kernels.cpu.pairs import Lists
+
+    n = scores.shape[-1]
+    return Lists(
+        _rows(scores, n),
+        _rows(descending_order(scores, mask), n),
+        _rows(labels, n, scores),
+        np.empty((0, 0), np.bool_) if mask is None else _rows(mask, n),
+        _rows(weights, n, scores),
+        _rows(gains, n, scores),
+    )
 
 
 def _rule(kind: GradedWeights, n: int, temperature: float, scores: Tensor) -> Any:

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.kernels.choice import is_compiled, prefers_dense
+from ltr.kernels.choice import IMPLEMENTATION, compiled
 from ltr.kernels.lists import SortedLists
 from ltr.kernels.named import laplace
 from ltr.kernels.sorting import in_list_order
-from ltr.kernels.sums import inner_sums
+from ltr.kernels.sums import inner_sums, prefers_dense
 from ltr.shapes import count, positions
 
 PLAIN = (Tensor, nn.Parameter)
@@ -58,7 +58,9 @@ def fused(scores: Tensor) -> bool:
     """
     if torch.compiler.is_compiling() or type(scores) not in PLAIN:
         return False
-    if not scores.numel() or not is_compiled(scores):
+    if not scores.numel() or not scores.is_cpu:
+        return False
+    if (IMPLEMENTATION.get() or compiled()).name != "cpu":
         return False
     return not prefers_dense("softsort 1, ranks", scores.shape)
 

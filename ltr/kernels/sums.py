@@ -1,5 +1,9 @@
 """The basic function: sums of a kernel over sorted scores, and their derivatives of any order.
 
+Short lists, and small batches of longer lists, use n x n matrices instead. The two forms agree up
+to rounding. `prefers_dense` decides by the number and the length of the lists, with the thresholds
+in `ENTRIES` and `LENGTHS`; `use` overrides this decision.
+
 Let y_i = sum_j k((s_i - s_j) / temperature) v_j, and let g_i be the gradient by y_i. The gradient
 by v is the sum of g with the transposed kernel. The gradient by s_i is g_i (k' v)_i - v_i
 (k'^T g)_i: k' v is the sum of v with the kernel's derivative by s, and k'^T g is the sum of g with
@@ -7,6 +11,7 @@ the transpose of that kernel. All are kernel sums on the same exponentials. So t
 computes kernel sums again, in one call.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,14 +20,65 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ltr.kernels import choice
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.kernels.choice import implementation
+from ltr.kernels.choice import FORM, IMPLEMENTATION, compiled
 from ltr.kernels.interface import SumNumbers
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import SortedLists
+from ltr.kernels.reference import REFERENCE
 
 Outputs = tuple[tuple[int, Kernel], ...]
 """The sums to compute: pairs of a column's index and the kernel for this column."""
+
+LENGTHS = {
+    "laplace": 50,
+    "logistic": 50,
+    "normal": 50,
+    "softplus": 50,
+    "softsort 1": 50,
+    "softsort 1, ranks": 0,
+    "softsort 2": 50,
+    "neuralsort": 0,
+}
+"""For each kind of sum: lists shorter than this use matrices, whatever the number of lists.
+
+"laplace", "logistic" and "normal" are soft ranks, named by the distribution of the noise;
+"softplus" is `SoftplusRank`. "softsort 1" and "softsort 2" are the rows of SoftSort, named by its
+power. "softsort 1, ranks" are SoftSort's ranks for power 1: one compiled call, which is faster than
+a matrix at every length. "neuralsort" is NeuralSort's sum A_j = sum_k |s_j - s_k|.
+"""
+
+ENTRIES = {
+    "laplace": 2**15,
+    "logistic": 2**18,
+    "normal": 2**15,
+    "softplus": 2**16,
+    "softsort 1": 2**17,
+    "softsort 2": 2**17,
+    "neuralsort": 2**18,
+}
+"""For each kind of sum: the most entries that all matrices of a call may have together.
+
+Lists that are not shorter than `LENGTHS` use sums if their matrices would have more entries. A call
+of the sums has a fixed cost of about 0.4 ms, so the sums pay off only for many or long lists.
+`benchmarks/short_lists.py` measures both forms.
+"""
+
+
+def prefers_dense(kind: str, shape: Sequence[int]) -> bool:
+    """Return whether scores of shape (..., n) use matrices instead of sums of the given kind.
+
+    >>> prefers_dense("logistic", (128,)), prefers_dense("logistic", (64, 128))
+    (True, False)
+    >>> prefers_dense("logistic", (4096, 10)), prefers_dense("logistic", (9999,))
+    (True, False)
+    """
+    form = choice.form if torch.compiler.is_compiling() else FORM.get()
+    if form is not None:
+        return form == "dense"
+    n = shape[-1]
+    return n < LENGTHS[kind] or math.prod(shape) * n <= ENTRIES.get(kind, 0)
 
 
 def kernel_sums(
@@ -58,19 +114,6 @@ def kernel_sums(
     >>> torch.allclose(y, torch.exp(-(s.unsqueeze(-1) - s).abs()).sum(-1))
     True
     """
-    check_sums(scores, columns, outputs, lists, temperature)
-    rule = _KernelSums(tuple(outputs), float(temperature))
-    return differentiable(rule, scores, lists.order, lists.lengths, *columns)
-
-
-def check_sums(
-    scores: Tensor,
-    columns: Sequence[Tensor],
-    outputs: Sequence[tuple[int, Kernel]],
-    lists: SortedLists,
-    temperature: float,
-) -> None:
-    """Raise a ValueError unless these arguments of `kernel_sums` fit together."""
     if scores.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"scores must be float32 or float64, got {scores.dtype}")
     if not temperature > 0:
@@ -95,6 +138,8 @@ def check_sums(
             f"lists must fit scores {tuple(scores.shape)}, got an order {tuple(shape)} and "
             f"lengths {tuple(lists.lengths.shape)}"
         )
+    rule = _KernelSums(tuple(outputs), float(temperature))
+    return differentiable(rule, scores, lists.order, lists.lengths, *columns)
 
 
 def inner_sums(
@@ -191,7 +236,8 @@ def _bare(scores: Tensor, *arguments: Any) -> list[Tensor]:
         return _fake(scores, *arguments)
     order, lengths, columns, *numbers = arguments
     lists, numbers = SortedLists(order, lengths), SumNumbers(*numbers)
-    return implementation(scores.device.type).kernel_sums(scores, lists, columns, numbers)
+    chosen = IMPLEMENTATION.get() or (compiled() if scores.is_cpu else REFERENCE)
+    return chosen.kernel_sums(scores, lists, columns, numbers)
 
 
 torch.library.impl("ltr::kernel_sums", "CompositeExplicitAutograd", _bare)

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.kernels.choice import prefers_dense
 from ltr.kernels.pairs import graded_item_costs, graded_pair_sums
 from ltr.kernels.sorting import descending_order, in_list_order
+from ltr.kernels.sums import prefers_dense
 from ltr.losses.removed import finite_if_removed
 from ltr.operators.tiles import by_lists, tiles
 from ltr.shapes import count, masked_fill, positions

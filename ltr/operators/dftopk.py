@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from ltr.kernels.choice import prefers_dense
 from ltr.kernels.named import COUNT_KERNELS
 from ltr.kernels.sorting import descending_order
+from ltr.kernels.sums import prefers_dense
 from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.base import TemperatureRank
 from ltr.operators.order import descending, hard_membership, nan_unless_finite

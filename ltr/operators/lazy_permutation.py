@@ -9,13 +9,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ltr.kernels.choice import prefers_dense
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import in_order
 from ltr.kernels.named import gaussian, laplace, sign
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.kernels.sorting import descending_order, in_list_order
-from ltr.kernels.sums import kernel_sums
+from ltr.kernels.sums import kernel_sums, prefers_dense
 from ltr.operators.distributions import abs_power
 from ltr.operators.order import descending, descending_scores
 from ltr.operators.permutation import (

@@ -5,11 +5,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ltr.kernels.choice import prefers_dense
 from ltr.kernels.lists import SortedLists, in_order
 from ltr.kernels.named import COUNT_KERNELS, Count, Distribution
 from ltr.kernels.sorting import descending_order, in_list_order
-from ltr.kernels.sums import kernel_sums
+from ltr.kernels.sums import kernel_sums, prefers_dense
 from ltr.operators.base import RankOperator, TemperatureRank
 from ltr.operators.distributions import counts_above
 from ltr.operators.order import descending, item_weights

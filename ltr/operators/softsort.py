@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ltr.kernels.choice import prefers_dense
 from ltr.kernels.sorting import descending_order, in_list_order
+from ltr.kernels.sums import prefers_dense
 from ltr.operators.base import RankOperator, SortOperator, TemperatureRank
 from ltr.operators.distributions import abs_power
 from ltr.operators.lazy_permutation import KernelPermutation, PowerPermutation

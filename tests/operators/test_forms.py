@@ -13,8 +13,9 @@ from torch.func import jacrev, jvp, vmap
 from torch.utils.checkpoint import checkpoint
 
 from ltr.kernels import use
-from ltr.kernels.choice import ENTRIES, LENGTHS, computed_by, prefers_dense
+from ltr.kernels.choice import computed_by
 from ltr.kernels.reference import REFERENCE
+from ltr.kernels.sums import ENTRIES, LENGTHS, prefers_dense
 from ltr.operators import NeuralSort, SigmoidRank, SoftSort
 
 both = each("name", {name: name for name in sorted(TWO_FORMS)})
@@ -127,8 +128,8 @@ def test_a_pin_ends_with_an_error():
 @pytest.mark.parametrize("lists", [(), (1,), (3,), (10, 30)], ids=str)
 def test_the_choice_is_by_the_shape_alone(name, lists, monkeypatch):
     many = math.prod(lists) > 3
-    monkeypatch.setattr("ltr.kernels.choice.LENGTHS", dict.fromkeys(LENGTHS, 5))
-    monkeypatch.setattr("ltr.kernels.choice.ENTRIES", dict.fromkeys(ENTRIES, 3 * 6 * 6))
+    monkeypatch.setattr("ltr.kernels.sums.LENGTHS", dict.fromkeys(LENGTHS, 5))
+    monkeypatch.setattr("ltr.kernels.sums.ENTRIES", dict.fromkeys(ENTRIES, 3 * 6 * 6))
     for dtype in (torch.float32, torch.float64):
         with computed_by(REFERENCE._replace(kernel_sums=no_sums)):
             for n in (4,) if many else (4, 5, 6):

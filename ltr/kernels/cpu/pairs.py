@@ -59,13 +59,17 @@ class ItemSums(NamedTuple):
     flags: Any
 
 
-class Found(NamedTuple):
+class PairTotals(NamedTuple):
     """The arrays that `graded_pairs` fills with its results."""
 
     total: Any
+    """(B,), the sums of weight times cost."""
     weight: Any
+    """(B,), the sums of the weights."""
     slopes: Any
+    """(B, n), the gradients of `total` by the scores."""
     flags: Any
+    """(B,), above 0 if the results are invalid."""
 
 
 @entry
