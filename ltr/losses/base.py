@@ -315,3 +315,31 @@ def check_values(
         raise ValueError(f"{name} must be <= {most:g}, got {value:g}")
     hint = f": if that marks padding, give mask=labels != {value:g} or padding={value:g}"
     raise ValueError(f"{name} must be >= 0, got {value:g}{hint if name == 'labels' else ''}")
+
+
+def without_removed(scores: Tensor, relevance: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mask (..., n), False also for removed items: relevance 0 and a score of -inf.
+
+    A loss that tends to a limit as the score of an irrelevant item falls has this limit, with
+    finite gradients, if it masks removed items or takes the scores of `finite_if_removed`. The
+    differences and products of infinite scores would be NaN.
+
+    >>> scores = torch.tensor([1.0, -torch.inf, -torch.inf, torch.nan])
+    >>> without_removed(scores, torch.tensor([0.0, 1.0, 0.0, 0.0]), None)
+    tensor([ True,  True, False,  True])
+    """
+    kept = (scores != -torch.inf) | (relevance > 0)
+    return kept if mask is None else mask & kept
+
+
+def finite_if_removed(scores: Tensor, labels: Tensor) -> Tensor:
+    """Return the scores (..., n), with a very low number for removed items, without a gradient.
+
+    The number is so large that sums over the pairs of 130,000 items stay finite.
+
+    >>> scores = torch.tensor([1.0, -torch.inf, -torch.inf])
+    >>> finite_if_removed(scores, torch.tensor([0.0, 1.0, 0.0]))
+    tensor([ 1.0000e+00,        -inf, -1.9807e+28])
+    """
+    lowest = -torch.finfo(scores.dtype).max / 2**34
+    return torch.where((scores == -torch.inf) & (labels <= 0), lowest, scores)

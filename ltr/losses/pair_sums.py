@@ -10,9 +10,9 @@ from torch import Tensor
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.pairs import graded_pair_sums
 from ltr.kernels.sorting import descending_order, in_list_order
+from ltr.losses.base import finite_if_removed
 from ltr.losses.pair_costs import PairCost
 from ltr.losses.pair_weights import PairWeights
-from ltr.losses.removed import finite_if_removed
 from ltr.operators.tiles import tiles
 from ltr.shapes import masked_fill, positions
 

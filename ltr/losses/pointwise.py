@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.removed import finite_if_removed
+from ltr.losses.base import RankingLoss, Reduction, finite_if_removed
 from ltr.losses.soft import real_weights, weighted_mean
 from ltr.shapes import check_flag, check_floats, check_number, masked_fill, upcast
 

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Gain, check_gain, gain_function, item_gains, ndcg_gains
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import RankingLoss, Reduction, without_removed
 from ltr.losses.listmle import log_sums_from, tie_groups
-from ltr.losses.removed import without_removed
 from ltr.losses.soft import weighted_mean
 from ltr.shapes import (
     below_largest,

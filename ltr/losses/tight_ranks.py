@@ -13,7 +13,7 @@ from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.pairs import graded_item_costs, graded_pair_sums
 from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.kernels.sums import prefers_dense
-from ltr.losses.removed import finite_if_removed
+from ltr.losses.base import finite_if_removed
 from ltr.operators.tiles import by_lists, tiles
 from ltr.shapes import count, masked_fill, positions
 
