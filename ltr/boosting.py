@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ltr.datasets.batches import pad_documents, real_places
 from ltr.losses.base import Loss
-from ltr.losses.pair_sums import pair_curvature
+from ltr.losses.pair_sums import logistic_temperature, pair_curvature
 from ltr.losses.pairwise import PairwiseLoss
 from ltr.losses.several import SeveralLabels
 from ltr.losses.softmax import XENDCG, ListNet, SoftmaxLoss
@@ -604,7 +604,7 @@ def exact_hessian(
         return (factor * q * (1 - q))[mask]
     if not isinstance(loss, PairwiseLoss) or type(loss).per_list is not PairwiseLoss.per_list:
         return None
-    temperature = loss.cost.logistic_temperature
+    temperature = logistic_temperature(loss.cost)
     if temperature is None:
         return None
     found, weight = pair_curvature(temperature, loss.pair_weights, scores, labels, mask, weights)

@@ -17,10 +17,10 @@ from ltr.ragged import (
     sum_lists,
 )
 from ltr.shapes import (
+    HALF,
     check_lists,
     first_wrong_value,
     full_precision,
-    upcast,
     wrong_values,
 )
 
@@ -162,24 +162,23 @@ class RankingLoss(Loss):
         check_lists(scores, mask=mask, **given)
         if padding is not None:
             mask = real_items(given["labels"], mask, padding)
-        scores = upcast(scores)
-        given, wrong = self._checked(given, mask, scores.dtype)
+        dtype = torch.float32 if scores.dtype in HALF else scores.dtype
+        columns, wrong = self._checked({"scores": scores, **given}, mask, dtype)
         if qid is not None:
             if scores.dim() != 1:
                 raise ValueError(f"qid needs flat scores (N,), got {tuple(scores.shape)}")
             order, lengths = group_by_qid(qid, len(scores))
             if order is not None:  # the backward of `index_select` is faster than that of x[order]
-                scores = scores.index_select(0, order)
-                given = {name: x.index_select(0, order) for name, x in given.items()}
+                columns = {name: x.index_select(0, order) for name, x in columns.items()}
                 wrong = None if wrong is None else wrong.index_select(0, order)
         with full_precision(scores):
             if lengths is None:
-                each = self.per_list(scores, mask=mask, **{"weights": None, **given})
+                each = self.per_list(mask=mask, **{"weights": None, **columns})
                 bad = None if wrong is None else wrong.any(-1)
                 samples = each.dim() - (scores.dim() - 1)
             else:
                 lengths = check_lengths(scores, lengths)
-                each = self._per_ragged_list({"scores": scores, **given}, lengths)
+                each = self._per_ragged_list(columns, lengths)
                 bad = None if wrong is None else sum_lists(wrong.long(), lengths) > 0
                 samples = each.dim() - 1
         if bad is not None:
@@ -196,11 +195,11 @@ class RankingLoss(Loss):
             counted = max(1, each.numel() if scores.shape[-1] else 0)
         return each.sum() / counted
 
-    def _per_ragged_list(self, given: dict[str, Tensor], lengths: Tensor) -> Tensor:
+    def _per_ragged_list(self, columns: dict[str, Tensor], lengths: Tensor) -> Tensor:
         """Return `per_list` of ragged lists: (N,) each and lengths (R,) -> (..., R)."""
         parts = []
-        for lists, mask, columns in chunks(lengths, *given.values()):
-            padded = dict(zip(given, columns, strict=True))
+        for lists, mask, tensors in chunks(lengths, *columns.values()):
+            padded = dict(zip(columns, tensors, strict=True))
             parts.append((lists, self.per_list(mask=mask, **{"weights": None, **padded})))
         return from_chunks(parts, len(lengths))
 

@@ -24,14 +24,6 @@ class PairCost(nn.Module):
     uses_gap: bool = True
     """Whether the cost depends on `gap`. If False, any values may be passed as `gap`."""
 
-    @property
-    def logistic_temperature(self) -> float | None:
-        """The tau of a cost log(1 + exp(-t / tau)); None for other costs.
-
-        `pair_sums` can sum such a cost over all pairs in the time of a sort.
-        """
-        return None
-
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
         """Return the cost of each pair."""
         raise NotImplementedError(f"{type(self).__name__} must define forward")
@@ -80,11 +72,6 @@ class LogisticCost(PairCost):
         super().__init__()
         self.temperature = check_soft_temperature(temperature)
 
-    @property
-    def logistic_temperature(self) -> float | None:
-        """The temperature, or None in a subclass, which may define another cost."""
-        return self.temperature if type(self) is LogisticCost else None
-
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
         """Return the softplus of -t / temperature: about -t / temperature for very negative t."""
         return F.softplus(_divided(t, -self.temperature), threshold=50)
@@ -103,7 +90,7 @@ class LogisticCost(PairCost):
         self, t: Tensor, gap: Tensor, cost: Tensor, gradient: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Return the cost and the gradient at -t, by log(1 + exp(x)) = log(1 + exp(-x)) + x."""
-        if self.logistic_temperature is None:  # a subclass may define another cost
+        if type(self) is not LogisticCost:  # a subclass may define another cost
             return super().reversed(t, gap, cost, gradient)
         steeper = None if gradient is None else -1 / self.temperature - gradient
         return cost + _divided(t, self.temperature), steeper

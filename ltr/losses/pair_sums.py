@@ -11,7 +11,7 @@ from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.pairs import graded_pair_sums
 from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.losses.base import finite_if_removed
-from ltr.losses.pair_costs import PairCost
+from ltr.losses.pair_costs import LogisticCost, PairCost
 from ltr.losses.pair_weights import PairWeights
 from ltr.operators.tiles import tiles
 from ltr.shapes import masked_fill, positions
@@ -75,7 +75,7 @@ class _PairSums(Rule):
         self, scores: Tensor, labels: Tensor, mask: Maybe, weights: Maybe
     ) -> tuple[Tensor, ...] | None:
         """Return the sums of `_tile_sums` in the time of a sort; None where that is impossible."""
-        temperature = self.cost.logistic_temperature
+        temperature = logistic_temperature(self.cost)
         graded = None if temperature is None else self.pair_weights.graded(labels, mask)
         if temperature is None or graded is None:
             return None
@@ -118,6 +118,17 @@ class _PairSums(Rule):
         assert sums.rows is not None
         assert sums.columns is not None
         return in_list_order(sums.rows + sums.columns, order)
+
+
+def logistic_temperature(cost: PairCost) -> float | None:
+    """Return the tau of a cost log(1 + exp(-t / tau)); None for another cost.
+
+    A subclass of `LogisticCost` may define another cost.
+
+    >>> logistic_temperature(LogisticCost(0.5))
+    0.5
+    """
+    return cost.temperature if type(cost) is LogisticCost else None
 
 
 def pair_curvature(
