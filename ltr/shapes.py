@@ -330,7 +330,9 @@ def with_masked(ranks: Tensor, mask: Tensor | None) -> Tensor:
     >>> with_masked(torch.tensor([1.0, 9.0, 2.0]), torch.tensor([True, False, True]))
     tensor([1., 3., 2.])
     """
-    return ranks if mask is None else ranks.where(mask, count(ranks, mask) + 1)
+    if mask is None:
+        return ranks
+    return ranks.where(mask, mask.sum(-1, keepdim=True).to(ranks.dtype) + 1)
 
 
 def positions(x: Tensor, n: int | None = None) -> Tensor:
