@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function, greedy_topics
-from ltr.metrics.core import EmptyCore, ListArguments, measured_by, with_arguments
+from ltr.metrics.core import EmptyCore, ListArguments, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import within
 from ltr.shapes import check_top_k, positions
 
 
-@with_arguments
 class AlphaNDCGCore(EmptyCore):
     """The arithmetic of `alpha_ndcg`."""
 

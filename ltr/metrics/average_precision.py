@@ -4,7 +4,7 @@ from typing import Literal, Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import BinaryCore, ListArguments, measured_by, with_arguments
+from ltr.metrics.core import BinaryCore, ListArguments, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, before, positions_of, run_sums, tied_runs, within
 from ltr.shapes import check_choice, positions
@@ -15,7 +15,6 @@ LEAST_PRECISION = 1e-5
 """Smaller average precisions count as this value in the geometric mean, as in trec_eval."""
 
 
-@with_arguments
 class MAPCore(BinaryCore):
     """The arithmetic of `average_precision`."""
 

@@ -14,7 +14,7 @@ from torchmetrics import Metric
 
 from ltr.config import parameters
 from ltr.metrics.batches import Batch
-from ltr.metrics.core import MetricCore, metric_name, with_arguments
+from ltr.metrics.core import MetricCore, metric_name
 from ltr.ragged import Lengths, check_lengths
 
 _RECENT = 1 << 12
@@ -47,16 +47,15 @@ class BatchValues(NamedTuple):
     ids: Tensor | None
 
 
-@with_arguments
 class RankingMetric(MetricCore, Metric):
     """Base class of the metrics, each of which is the mean of one value per list.
 
     The mean is over all lists that have a value. By default, the state is only a few sums.
 
     A new metric is a subclass that defines `per_list`, which takes lists in ranked order. Its own
-    arguments are the fields of a dataclass: `@with_arguments`. If it has a
-    constructor instead, that stores the arguments as attributes of the same names, and then passes
-    the options below to the constructor of this class.
+    arguments are its annotated attributes, as in a dataclass. If it has a constructor instead, that
+    stores the arguments as attributes of the same names, and then passes the options below to the
+    constructor of this class.
 
     `update` takes padded batches (..., n) with a mask, ragged lists (N,) with their `lengths`, or
     flat columns (items,) with `indexes`, one list id per item in any order. `indexes` is
@@ -113,18 +112,11 @@ class RankingMetric(MetricCore, Metric):
     def __post_init__(self) -> None:
         super().__post_init__()
         if is_dataclass(type(self)):  # Lightning would log a copy, which gets no update
-            raise TypeError(f"{type(self).__name__} must have @with_arguments, not @dataclass")
+            raise TypeError(f"{type(self).__name__} must not have @dataclass")
         if lacking := [name for name in self.own_parameters() if not hasattr(self, name)]:
             raise TypeError(f"{type(self).__name__} must set {lacking} before super().__init__")
-        Metric.__init__(
-            self,
-            compute_on_cpu=self.compute_on_cpu,
-            dist_sync_on_step=self.dist_sync_on_step,
-            sync_on_compute=self.sync_on_compute,
-            compute_with_cache=self.compute_with_cache,
-            process_group=self.process_group,
-            dist_sync_fn=self.dist_sync_fn,
-        )
+        options = parameters(RankingMetric).keys() - {"keep_values", "deduplicate"}
+        Metric.__init__(self, **{name: getattr(self, name) for name in options})
         # These are the ids of recent lists, as the keys of an ordered dict.
         self._recent: dict[int, None] = {}
         self._warned = False

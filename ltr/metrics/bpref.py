@@ -5,13 +5,12 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import BinaryCore, ListArguments, measured_by, with_arguments
+from ltr.metrics.core import BinaryCore, ListArguments, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import TieOrder, within
 from ltr.shapes import check_choice, masked_fill
 
 
-@with_arguments
 class BPrefCore(BinaryCore):
     """The arithmetic of `bpref`."""
 

@@ -8,7 +8,6 @@ from ltr.metrics.arp import ARPCore
 from ltr.metrics.average_precision import GMAPCore, MAPCore
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.bpref import BPrefCore
-from ltr.metrics.core import with_arguments
 from ltr.metrics.elementwise_accuracy import ElementwiseAccuracyCore
 from ltr.metrics.err import ERRCore
 from ltr.metrics.exact_match import ExactMatchCore
@@ -33,7 +32,6 @@ from ltr.metrics.sets import SetFBetaCore, SetPrecisionCore, SetRecallCore
 from ltr.metrics.spearman import SpearmanCore
 
 
-@with_arguments
 class AlphaNDCG(RankingMetric, AlphaNDCGCore):
     """Alpha-NDCG: NDCG over topics, in which a topic counts less each time it is seen again.
 
@@ -45,7 +43,6 @@ class AlphaNDCG(RankingMetric, AlphaNDCGCore):
     """
 
 
-@with_arguments
 class ARP(RankingMetric, ARPCore):
     """Average relevance position: the mean rank, weighted by the labels. Lower is better.
 
@@ -57,7 +54,6 @@ class ARP(RankingMetric, ARPCore):
     """
 
 
-@with_arguments
 class MAP(RankingMetric, MAPCore):
     """Mean average precision: the mean precision at the ranks of the relevant items.
 
@@ -69,7 +65,6 @@ class MAP(RankingMetric, MAPCore):
     """
 
 
-@with_arguments
 class GMAP(RankingMetric, GMAPCore):
     """Geometric mean average precision, which depends most on the lists with the lowest values.
 
@@ -82,7 +77,6 @@ class GMAP(RankingMetric, GMAPCore):
     """
 
 
-@with_arguments
 class BPref(RankingMetric, BPrefCore):
     """Binary preference: high if few items judged irrelevant are above the relevant items.
 
@@ -94,7 +88,6 @@ class BPref(RankingMetric, BPrefCore):
     """
 
 
-@with_arguments
 class ElementwiseAccuracy(RankingMetric, ElementwiseAccuracyCore):
     """Element-wise accuracy: the fraction of items in the correct position.
 
@@ -106,7 +99,6 @@ class ElementwiseAccuracy(RankingMetric, ElementwiseAccuracyCore):
     """
 
 
-@with_arguments
 class ERR(RankingMetric, ERRCore):
     """Expected reciprocal rank: the mean of 1 / rank of the item at which a reader stops.
 
@@ -118,7 +110,6 @@ class ERR(RankingMetric, ERRCore):
     """
 
 
-@with_arguments
 class ExactMatch(RankingMetric, ExactMatchCore):
     """Exact match: the fraction of lists whose whole order is correct.
 
@@ -130,7 +121,6 @@ class ExactMatch(RankingMetric, ExactMatchCore):
     """
 
 
-@with_arguments
 class Precision(RankingMetric, PrecisionCore):
     """Precision@k: the fraction of relevant items among the first k.
 
@@ -142,7 +132,6 @@ class Precision(RankingMetric, PrecisionCore):
     """
 
 
-@with_arguments
 class Recall(RankingMetric, RecallCore):
     """Recall@k: the fraction of the relevant items that are among the first k.
 
@@ -154,7 +143,6 @@ class Recall(RankingMetric, RecallCore):
     """
 
 
-@with_arguments
 class FBeta(RankingMetric, FBetaCore):
     """F-beta@k: the weighted harmonic mean of precision and recall at k.
 
@@ -166,7 +154,6 @@ class FBeta(RankingMetric, FBetaCore):
     """
 
 
-@with_arguments
 class F1(RankingMetric, F1Core):
     """F1@k: the harmonic mean of precision and recall at k.
 
@@ -178,7 +165,6 @@ class F1(RankingMetric, F1Core):
     """
 
 
-@with_arguments
 class RPrecision(RankingMetric, RPrecisionCore):
     """R-precision: the precision at rank R, where R is the number of relevant items.
 
@@ -190,7 +176,6 @@ class RPrecision(RankingMetric, RPrecisionCore):
     """
 
 
-@with_arguments
 class HitRate(RankingMetric, HitRateCore):
     """Hit rate, or success@k: whether a relevant item is among the first k.
 
@@ -202,7 +187,6 @@ class HitRate(RankingMetric, HitRateCore):
     """
 
 
-@with_arguments
 class TopKAccuracy(RankingMetric, TopKAccuracyCore):
     """Top-k accuracy: whether an item with the largest label is among the first k.
 
@@ -214,7 +198,6 @@ class TopKAccuracy(RankingMetric, TopKAccuracyCore):
     """
 
 
-@with_arguments
 class InterpolatedPrecision(RankingMetric, InterpolatedPrecisionCore):
     """Interpolated precision: the largest precision at any rank with at least a given recall.
 
@@ -227,7 +210,6 @@ class InterpolatedPrecision(RankingMetric, InterpolatedPrecisionCore):
     """
 
 
-@with_arguments
 class Judged(RankingMetric, JudgedCore):
     """Judged@k: the fraction of judged items among the first k.
 
@@ -241,7 +223,6 @@ class Judged(RankingMetric, JudgedCore):
     """
 
 
-@with_arguments
 class KendallTau(RankingMetric, KendallTauCore):
     """Kendall's tau: the rank correlation of scores and labels, from the order of pairs.
 
@@ -253,7 +234,6 @@ class KendallTau(RankingMetric, KendallTauCore):
     """
 
 
-@with_arguments
 class MRR(RankingMetric, MRRCore):
     """Mean reciprocal rank: the mean of 1 / rank of the first relevant item.
 
@@ -265,7 +245,6 @@ class MRR(RankingMetric, MRRCore):
     """
 
 
-@with_arguments
 class DCG(RankingMetric, DCGCore):
     """DCG: the sum of the items' gains, discounted by their ranks.
 
@@ -277,7 +256,6 @@ class DCG(RankingMetric, DCGCore):
     """
 
 
-@with_arguments
 class NDCG(RankingMetric, NDCGCore):
     """NDCG: the DCG of the ranking, divided by the DCG of the best order.
 
@@ -289,7 +267,6 @@ class NDCG(RankingMetric, NDCGCore):
     """
 
 
-@with_arguments
 class OPA(RankingMetric, OPACore):
     """Ordered pair accuracy: the fraction of pairs of items that are in the right order.
 
@@ -301,7 +278,6 @@ class OPA(RankingMetric, OPACore):
     """
 
 
-@with_arguments
 class RBO(RankingMetric, RBOCore):
     """Rank-biased overlap: the top-weighted similarity of the orders by score and by label.
 
@@ -313,7 +289,6 @@ class RBO(RankingMetric, RBOCore):
     """
 
 
-@with_arguments
 class RBP(RankingMetric, RBPCore):
     """Rank-biased precision: the mean gain per item of a reader who continues with probability p.
 
@@ -325,7 +300,6 @@ class RBP(RankingMetric, RBPCore):
     """
 
 
-@with_arguments
 class RBPResidual(RankingMetric, RBPResidualCore):
     """The residual of rank-biased precision: how much unjudged items could add to it.
 
@@ -337,7 +311,6 @@ class RBPResidual(RankingMetric, RBPResidualCore):
     """
 
 
-@with_arguments
 class SetPrecision(RankingMetric, SetPrecisionCore):
     """Set precision: the fraction of relevant items among the retrieved items.
 
@@ -349,7 +322,6 @@ class SetPrecision(RankingMetric, SetPrecisionCore):
     """
 
 
-@with_arguments
 class SetRecall(RankingMetric, SetRecallCore):
     """Set recall: the fraction of the relevant items that were retrieved.
 
@@ -361,7 +333,6 @@ class SetRecall(RankingMetric, SetRecallCore):
     """
 
 
-@with_arguments
 class SetFBeta(RankingMetric, SetFBetaCore):
     """F-beta of the retrieved items: the weighted harmonic mean of their precision and recall.
 
@@ -373,7 +344,6 @@ class SetFBeta(RankingMetric, SetFBetaCore):
     """
 
 
-@with_arguments
 class Spearman(RankingMetric, SpearmanCore):
     """Spearman's rho: the correlation of the ranks by score and by label.
 

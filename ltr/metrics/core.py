@@ -47,41 +47,19 @@ def metric_name(kind: "type[MetricCore]") -> str:
     return kind.__name__.removesuffix("Core")
 
 
-Class = TypeVar("Class", bound=type)
-
-
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
-def with_arguments(kind: Class) -> Class:
-    """Give a metric a constructor that takes its annotated attributes, as `dataclass` gives one.
-
-    The metric is no dataclass afterwards: if an object of a dataclass is logged, Lightning logs a
-    copy of it, which gets no update. The fields are kept as `argument_fields`, in which a subclass
-    finds those of its bases.
-
-    >>> from ltr.metrics.mrr import MRRCore
-    >>> @with_arguments
-    ... class ScaledMRRCore(MRRCore):
-    ...     factor: float = 1.0
-    >>> ScaledMRRCore(top_k=3, factor=2.0)
-    ScaledMRRCore(top_k=3, factor=2.0)
-    """
-    bases = [base for base in kind.__mro__[1:] if "argument_fields" in vars(base)]
-    for base in bases:
-        base.__dataclass_fields__ = base.argument_fields
-    dataclass(eq=False, repr=False)(kind)
-    for each in (kind, *bases):
-        each.argument_fields = each.__dataclass_fields__
-        del each.__dataclass_fields__
-    return kind
-
-
-@with_arguments
 class MetricCore(ABC):
     """Base class of the metrics' arithmetic: arguments, and the value of each list.
 
-    The annotated attributes of a subclass are the metric's arguments, if `with_arguments` decorates
-    it. It defines `per_list`, and checks its arguments in `__post_init__`, which then calls
-    that of the base class.
+    The annotated attributes of a subclass are the metric's arguments. Its constructor takes them as
+    that of a dataclass does, unless it has a constructor of its own. It defines `per_list`, and
+    checks its arguments in `__post_init__`, which then calls that of the base class.
+
+    >>> from ltr.metrics.mrr import MRRCore
+    >>> class ScaledMRRCore(MRRCore):
+    ...     factor: float = 1.0
+    >>> ScaledMRRCore(top_k=3, factor=2.0)
+    ScaledMRRCore(top_k=3, factor=2.0)
     """
 
     higher_is_better: ClassVar[bool | None] = True
@@ -97,6 +75,25 @@ class MetricCore(ABC):
 
     is_geometric: ClassVar[bool] = False
     """Whether the mean over the lists is geometric: exp of the mean of the values' logarithms."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Give the class its constructor.
+
+        The class is no dataclass afterwards: if an object of a dataclass is logged, Lightning logs
+        a copy of it, which gets no update. The fields are kept as `argument_fields`, in which a
+        subclass finds those of its bases.
+        """
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            return
+        kind: Any = cls
+        bases = [base for base in kind.__mro__[1:] if "argument_fields" in vars(base)]
+        for base in bases:
+            base.__dataclass_fields__ = base.argument_fields
+        dataclass(eq=False, repr=False)(kind)
+        for each in (kind, *bases):
+            each.argument_fields = each.__dataclass_fields__
+            del each.__dataclass_fields__
 
     def __post_init__(self) -> None:  # noqa: B027 - a metric may have nothing to check
         """Check the arguments."""
@@ -200,7 +197,6 @@ def cut_at(metric: AnyMetric, depth: int) -> AnyMetric:
     return type(metric)(**{**metric.arguments, "top_k": depth if top_k is None else top_k})
 
 
-@with_arguments
 class EmptyCore(MetricCore):
     """Base class of the metrics that are not defined on every list.
 
@@ -216,7 +212,6 @@ class EmptyCore(MetricCore):
         super().__post_init__()
 
 
-@with_arguments
 class TiesCore(EmptyCore):
     """Base class of the metrics that depend on the order of tied items.
 
@@ -233,7 +228,6 @@ class TiesCore(EmptyCore):
         super().__post_init__()
 
 
-@with_arguments
 class CutoffCore(TiesCore):
     """Base class of the metrics in which only the items at the first `top_k` positions count.
 
@@ -258,7 +252,6 @@ class CutoffCore(TiesCore):
         return cut_at(self, depth)
 
 
-@with_arguments
 class BinaryCore(CutoffCore):
     """Base class of the cutoff metrics in which an item is either relevant or not.
 
@@ -282,7 +275,6 @@ class BinaryCore(CutoffCore):
         return hits if lists.weights is None else hits * lists.weights
 
 
-@with_arguments
 class RetrievedCore(EmptyCore):
     """Base class of the metrics that depend on which items were retrieved.
 

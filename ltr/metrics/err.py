@@ -6,13 +6,12 @@ from typing import Unpack
 from torch import Tensor
 
 from ltr.gains import stop_probabilities
-from ltr.metrics.core import CutoffCore, ListArguments, measured_by, with_arguments
+from ltr.metrics.core import CutoffCore, ListArguments, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, check_labels, list_values
 from ltr.metrics.ties import TieOrder, within
 from ltr.shapes import check_choice, check_positive, positions
 
 
-@with_arguments
 class ERRCore(CutoffCore):
     """The arithmetic of `err`."""
 

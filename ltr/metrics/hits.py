@@ -4,7 +4,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import BinaryCore, CutoffCore, ListArguments, measured_by, with_arguments
+from ltr.metrics.core import BinaryCore, CutoffCore, ListArguments, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, first_hit, placed_sum, within
 from ltr.shapes import check_number, check_whole, largest, positions
@@ -106,7 +106,6 @@ def recall(
     ...
 
 
-@with_arguments
 class FBetaCore(BinaryCore):
     """The arithmetic of `f_beta`."""
 
@@ -310,7 +309,6 @@ def hit_rate(
     ...
 
 
-@with_arguments
 class TopKAccuracyCore(CutoffCore):
     """The arithmetic of `top_k_accuracy`."""
 

@@ -6,7 +6,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, RetrievedCore, measured_by, with_arguments
+from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import TieOrder
 from ltr.shapes import check_choice, check_number, check_positive, largest, positions
@@ -14,7 +14,6 @@ from ltr.shapes import check_choice, check_number, check_positive, largest, posi
 _ELEVEN = [level / 10 for level in range(11)]
 
 
-@with_arguments
 class InterpolatedPrecisionCore(RetrievedCore):
     """The arithmetic of `interpolated_precision`."""
 

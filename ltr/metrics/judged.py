@@ -5,13 +5,12 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, RetrievedCore, measured_by, with_arguments
+from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, check_ties, placed_sum, within
 from ltr.shapes import check_top_k
 
 
-@with_arguments
 class JudgedCore(RetrievedCore):
     """The arithmetic of `judged`."""
 

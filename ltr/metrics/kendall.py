@@ -6,7 +6,7 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import EmptyCore, ListArguments, measured_by, with_arguments
+from ltr.metrics.core import EmptyCore, ListArguments, measured_by
 from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import runs, tied_runs
@@ -17,7 +17,6 @@ Variant = Literal["a", "b", "weighted"]
 TauTies = Literal["tied", "stable", "expected", "worst"]
 
 
-@with_arguments
 class KendallTauCore(EmptyCore):
     """The arithmetic of `kendall_tau`."""
 

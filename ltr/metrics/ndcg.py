@@ -17,13 +17,12 @@ from ltr.gains import (
     ndcg_gains,
 )
 from ltr.kernels.sorting import falling_values
-from ltr.metrics.core import CutoffCore, ListArguments, measured_by, with_arguments
+from ltr.metrics.core import CutoffCore, ListArguments, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import Ties, placed_sum
 from ltr.shapes import positions
 
 
-@with_arguments
 class DCGCore(CutoffCore):
     """The arithmetic of `dcg`."""
 
@@ -67,7 +66,6 @@ class DCGCore(CutoffCore):
         )
 
 
-@with_arguments
 class NDCGCore(DCGCore):
     """The arithmetic of `ndcg`."""
 

@@ -6,7 +6,7 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import EmptyCore, ListArguments, measured_by, with_arguments
+from ltr.metrics.core import EmptyCore, ListArguments, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import positions_of
 from ltr.operators import descending_order
@@ -16,7 +16,6 @@ RBOTies = Literal["stable"]
 """The other orders of ties, which `evaluate` passes to its metrics, are an error."""
 
 
-@with_arguments
 class RBOCore(EmptyCore):
     """The arithmetic of `rbo`."""
 

@@ -13,7 +13,6 @@ from ltr.metrics.core import (
     MetricCore,
     cut_at,
     measured_by,
-    with_arguments,
 )
 from ltr.metrics.ranked import Empty, ListValues, Ranked, check_labels, list_values
 from ltr.metrics.ties import Ties, check_ties, placed_sum, within
@@ -30,7 +29,6 @@ from ltr.shapes import (
 RBPGain = Literal["binary", "linear", "exp2"]
 
 
-@with_arguments
 class RBPCore(BinaryCore):
     """The arithmetic of `rbp`."""
 
@@ -110,7 +108,6 @@ def rbp(
     ...
 
 
-@with_arguments
 class RBPResidualCore(MetricCore):
     """The arithmetic of `rbp_residual`."""
 

@@ -6,12 +6,11 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, RetrievedCore, measured_by, with_arguments
+from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.shapes import check_number, check_positive
 
 
-@with_arguments
 class SetCore(RetrievedCore):
     """Base class of the metrics of the set of retrieved items.
 
@@ -63,7 +62,6 @@ class SetRecallCore(SetCore):
         return hits / relevant.clamp(min=1)
 
 
-@with_arguments
 class SetFBetaCore(SetCore):
     """The arithmetic of `set_f_beta`."""
 
