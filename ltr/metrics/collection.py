@@ -84,17 +84,10 @@ class RankingMetrics(MetricCollection):
             metrics[name] = metric
         return metrics
 
-    def forward(
-        self,
-        preds: Tensor,
-        target: Tensor,
-        indexes: Tensor | None = None,
-        mask: Tensor | None = None,
-        **columns: Unpack[Columns],
-    ) -> dict[str, Any]:
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Add lists like `update`, and return each metric's value for only these lists."""
         metrics = self.metrics
-        of_metrics = measure_lists([*metrics.values()], preds, target, indexes, mask, **columns)
+        of_metrics = measure_lists([*metrics.values()], *args, **kwargs)
         return {
             f"{self.prefix or ''}{name}{self.postfix or ''}": metric(values)
             for (name, metric), values in zip(metrics.items(), of_metrics, strict=True)
