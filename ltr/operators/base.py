@@ -3,25 +3,26 @@
 A new operator is one subclass. A `RankOperator` defines `forward`, and a `SortOperator` defines
 `permutation`. Every loss accepts the new operator without registration.
 
-The operators of `ltr` define `soft_ranks` and `soft_permutation` instead, which are mathematics
-alone: the `forward` and `permutation` of the base classes do the rest for them, in this order. They
-check the arguments, refuse weights, set masked scores to 0, compute half precision in float32,
-give hard results if `is_hard`, call the operator's method, set the ranks of masked items to m + 1,
-and make the ranks of a list with a NaN score NaN.
+The operators of `ltr` define `soft_ranks`, `soft_permutation` and `soft_top_k` instead, which are
+mathematics alone: the `forward`, `permutation` and `top_k` of the base classes do the rest for
+them, in this order. They check the arguments, refuse weights, set masked scores to 0, compute half
+precision in float32, give hard results if `is_hard`, call the operator's method, set the ranks of
+masked items to m + 1 and their memberships to 0, and make the ranks of a list with a NaN score NaN.
 """
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ltr.gains import CUT_WIDTH, truncated
 from ltr.kernels.sorting import descending_order
-from ltr.operators.order import expected_ranks, nan_unless_finite
+from ltr.operators.order import expected_ranks, hard_membership, nan_unless_finite
 from ltr.operators.permutation import HardPermutation, SoftPermutation
 from ltr.shapes import (
     check_temperature,
+    check_whole,
     masked_fill,
     real_scores,
     refuse_weights,
@@ -118,6 +119,20 @@ class RankOperator(nn.Module):
 
         Raises:
             ValueError: k is not a whole number >= 1.
+        """
+        return self._membership(check_whole("k", k), real_scores(scores, mask), mask)
+
+    def _membership(self, k: int | Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
+        # The arguments are checked, and the scores 0 where masked.
+        if self.is_hard:
+            return hard_membership(k, scores, mask)
+        return masked_fill(self.soft_top_k(k, scores, mask), mask)
+
+    def soft_top_k(self, k: Any, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the soft membership (..., n) of the real items, for `top_k`.
+
+        k is checked, and the scores are as in `soft_ranks`. By default the membership is the mean
+        of the cutoff over the ranks: see `discounts`.
         """
         return self.discounts(truncated(torch.ones_like, k, exact=self.exact_cutoff), scores, mask)
 

@@ -8,13 +8,11 @@ from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import prefers_dense
 from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.base import TemperatureRank
-from ltr.operators.order import descending, hard_membership, nan_unless_finite
+from ltr.operators.order import descending, nan_unless_finite
 from ltr.operators.tiles import by_lists
 from ltr.shapes import (
-    check_whole,
     count,
     masked_fill,
-    real_scores,
 )
 
 
@@ -77,25 +75,17 @@ class DFTopK(TemperatureRank):
         missed = torch.sigmoid((thresholds.unsqueeze(-2) - scores.unsqueeze(-1)) / self.temperature)
         return masked_fill(missed, None if real is None else real.unsqueeze(-2)).sum(-1)
 
-    def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
+    def soft_top_k(self, k: int, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the soft membership (..., n) of the real items, for `top_k`.
 
-        If k >= m, all m real items have membership 1. At a temperature > 0, tied items have the
-        same membership, which is 1/2 if the threshold equals their score. The derivative of the
-        threshold is 1/2 with respect to each of the two scores that define it, and 0 with respect
-        to any other score. So raising a score far from the cutoff changes only the membership of
-        its own item. A score that is not finite makes all memberships of its list NaN.
-
-        Raises:
-            ValueError: k is not a whole number >= 1.
+        If k >= m, all m real items have membership 1. Tied items have the same membership, which is
+        1/2 if the threshold equals their score. The derivative of the threshold is 1/2 with respect
+        to each of the two scores that define it, and 0 with respect to any other score. So raising
+        a score far from the cutoff changes only the membership of its own item. A score that is not
+        finite makes all memberships of its list NaN.
         """
-        k = check_whole("k", k)
-        scores = real_scores(scores, mask)
-        if self.is_hard:
-            return hard_membership(k, scores, mask)
         if k >= scores.shape[-1]:
-            members = nan_unless_finite(torch.ones_like(scores), scores) + 0 * scores
-            return masked_fill(members, mask)
+            return nan_unless_finite(torch.ones_like(scores), scores) + 0 * scores
         lowest = masked_fill(scores, mask, torch.finfo(scores.dtype).min)
         first, second = lowest.topk(k + 1, -1).values[..., k - 1 :].unbind(-1)
         # Halves are added, since the sum of two large scores could overflow.
@@ -103,4 +93,4 @@ class DFTopK(TemperatureRank):
         members = torch.sigmoid((scores - threshold) / self.temperature)
         if mask is not None:
             members = torch.where(count(scores, mask) <= k, 1 + 0 * scores, members)
-        return masked_fill(nan_unless_finite(members, scores), mask)
+        return nan_unless_finite(members, scores)

@@ -16,7 +16,7 @@ from ltr.kernels.sums import kernel_sums
 from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.base import RankOperator, SortOperator
 from ltr.operators.distributions import laplace_cdf
-from ltr.operators.order import descending, hard_membership, nan_in_list
+from ltr.operators.order import descending, nan_in_list
 from ltr.operators.pairwise import KernelRank, counts_of
 from ltr.operators.permutation import DensePermutation, SoftPermutation
 from ltr.shapes import (
@@ -309,11 +309,12 @@ class LapSum(KernelRank, SortOperator):
         scores = real_scores(scores, mask)
         if not isinstance(k, Tensor):
             k = scores.new_tensor(check_number("k", k, minimum=0.0, strict=True))
-        k = k.to(scores.dtype).unsqueeze(-1)
-        if self.is_hard:
-            return hard_membership(k, scores, mask)
+        return self._membership(k.to(scores.dtype).unsqueeze(-1), scores, mask)
+
+    def soft_top_k(self, k: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the soft membership (..., n) of the real items, for `top_k`; k is (..., 1)."""
         x, _ = _arguments(scores, k, mask, self.temperature)
-        return masked_fill(nan_in_list(laplace_cdf(x.squeeze(-2)), scores), mask)
+        return nan_in_list(laplace_cdf(x.squeeze(-2)), scores)
 
     def sort(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft sorted scores (..., n): descending, 0 past the m real items.

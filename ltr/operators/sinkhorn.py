@@ -10,7 +10,7 @@ from torch import Tensor
 from ltr.kernels.sorting import descending_order
 from ltr.operators.base import SortOperator
 from ltr.operators.distributions import abs_power
-from ltr.operators.order import hard_membership, hard_ranks, item_weights, nan_in_list
+from ltr.operators.order import hard_ranks, item_weights, nan_in_list
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
 from ltr.operators.sinkhorn_transport import log_matrix, row_potentials
 from ltr.shapes import (
@@ -297,21 +297,14 @@ class SinkhornSort(SortOperator):
             log_p, scores, mask, order, item_weights=a, row_weights=b, all_rows=b.shape[-1]
         )
 
-    def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return soft membership in the first k, (..., n) in [0, 1], with the sum min(k, m).
+    def soft_top_k(self, k: int, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the soft membership (..., n) of the real items, for `top_k`: the sum is min(k, m).
 
         The membership comes from the transport to two milestones, with the masses of k and of m - k
         items. With squared cost, the membership is sigmoid((x - c) / epsilon) of the squashed
         scores x, with c such that the memberships sum to k. The transport is always solved to
         `threshold`, whatever `iterations` is.
-
-        Raises:
-            ValueError: k is not a whole number >= 1.
         """
-        k = check_whole("k", k)
-        scores = real_scores(scores, mask)
-        if self.is_hard:
-            return hard_membership(k, scores, mask)
         items = count(scores, mask)
         first = items.clamp(max=k)
         b = torch.cat([first, items - first], -1)
