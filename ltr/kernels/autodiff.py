@@ -38,7 +38,7 @@ class Rule:
         raise NotImplementedError
 
     def gradients(
-        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+        self, needed: Sequence[bool], cotangents: Sequence[Maybe], *saved: Any
     ) -> Sequence[Maybe]:
         """Return the gradient by each tensor; None if it is 0 or is not needed.
 
@@ -46,7 +46,7 @@ class Rule:
 
         Args:
             needed: for each tensor, whether its gradient is needed.
-            given: the gradients by the outputs, None for 0.
+            cotangents: the gradients by the outputs, None for 0.
             saved: the tensors, then the outputs of `saved_outputs`.
         """
         raise NotImplementedError
@@ -64,8 +64,8 @@ def differentiable(rule: Rule, *tensors: Maybe) -> tuple[Tensor, ...]:
     ...     def values(self, x):
     ...         return (x**3,)
     ...
-    ...     def gradients(self, needed, given, x):
-    ...         return (3 * x**2 * given[0],)
+    ...     def gradients(self, needed, cotangents, x):
+    ...         return (3 * x**2 * cotangents[0],)
     >>> x = torch.tensor(2.0, requires_grad=True)
     >>> (y,) = differentiable(Cube(), x)
     >>> torch.autograd.grad(y, x)
@@ -109,11 +109,11 @@ class _Compiled(torch.autograd.Function):
             ctx.mark_non_differentiable(*map(output.__getitem__, rule.constant))
 
     @staticmethod
-    def backward(ctx: Any, *given: Maybe) -> tuple[Maybe, ...]:
+    def backward(ctx: Any, *cotangents: Maybe) -> tuple[Maybe, ...]:
         needed = ctx.needs_input_grad[1:]
-        if all(g is None for g in given):
+        if all(g is None for g in cotangents):
             return (None,) * (1 + len(needed))
-        return None, *ctx.rule.gradients(needed, given, *ctx.saved_tensors)
+        return None, *ctx.rule.gradients(needed, cotangents, *ctx.saved_tensors)
 
 
 class _Function(_Compiled):

@@ -76,10 +76,10 @@ class _Ranks(Rule):
         return torch.ops.ltr.softsort_ranks(scores, mask, order, self.temperature)
 
     def gradients(
-        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+        self, needed: Sequence[bool], cotangents: Sequence[Maybe], *saved: Any
     ) -> tuple[Maybe, ...]:
         scores, mask, _, sums, order = saved
-        h = given[0]
+        h = cotangents[0]
         assert h is not None
         if torch.is_grad_enabled() or not fused(h):
             return _gradient(scores, mask, order, h, self.temperature), None, None

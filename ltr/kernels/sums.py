@@ -174,10 +174,12 @@ class _KernelSums(Rule):
         given = numbers(self.outputs, self.temperature)
         return tuple(torch.ops.ltr.kernel_sums(scores, order, lengths, list(columns), *given))
 
-    def gradients(self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any) -> list[Maybe]:
+    def gradients(
+        self, needed: Sequence[bool], cotangents: Sequence[Maybe], *saved: Any
+    ) -> list[Maybe]:
         scores, order, lengths, *columns = saved
         by_scores, _, _, *by_column = needed
-        some = [(o, g) for o, g in enumerate(given) if g is not None]
+        some = [(o, g) for o, g in enumerate(cotangents) if g is not None]
         wanted: list[tuple[int, Kernel]] = []
         for g, (o, _) in enumerate(some, len(columns)):
             column, kernel = self.outputs[o]

@@ -100,6 +100,6 @@ def _log_votes(log_p: Tensor, votes: Tensor) -> Tensor:
 
     The arguments are log_p = log P (..., rows, n) and votes (..., n), >= 0; the result is (...).
     """
-    some = votes > 0
-    log_votes = torch.where(some, torch.where(some, votes, 1.0).log(), -torch.inf)
+    has_votes = votes > 0
+    log_votes = torch.where(has_votes, torch.where(has_votes, votes, 1.0).log(), -torch.inf)
     return log_sum((log_p + log_votes.unsqueeze(-2)).flatten(-2), -1)

@@ -255,7 +255,7 @@ def _entropy(u: Tensor, mean: Tensor, first: Tensor, last: Tensor, size: Tensor)
     The item itself is one of the tied items. `mean` is the mean of u over the tied items, and
     `size` their number. The result is log(size) if u is 0 for all tied items.
     """
-    some = mean > 0
-    mean = torch.where(some, mean, 1.0)
+    has_mean = mean > 0
+    mean = torch.where(has_mean, mean, 1.0)
     logs = _group_mean(torch.xlogy(u, u), first, last, size)
-    return torch.where(some, torch.log(size * mean) - logs / mean, torch.log(size))
+    return torch.where(has_mean, torch.log(size * mean) - logs / mean, torch.log(size))

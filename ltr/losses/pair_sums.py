@@ -61,10 +61,10 @@ class _PairSums(Rule):
         return self._tile_sums(scores, labels, mask, weights) if sums is None else sums
 
     def gradients(
-        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+        self, needed: Sequence[bool], cotangents: Sequence[Maybe], *saved: Any
     ) -> tuple[Maybe, ...]:
         *lists, gradient = saved
-        g = given[0]
+        g = cotangents[0]
         if g is None:
             return (None,) * 4
         if torch.is_grad_enabled():  # second derivatives need a graph
@@ -83,8 +83,12 @@ class _PairSums(Rule):
         if sums is None:
             return None
         total, weight, slopes = sums
-        some = weight > 0  # without a pair, rounding errors remain in the other two results
-        return torch.where(some, total, 0), weight, torch.where(some.unsqueeze(-1), slopes, 0)
+        has_pair = weight > 0  # without a pair, rounding errors remain in the other two results
+        return (
+            torch.where(has_pair, total, 0),
+            weight,
+            torch.where(has_pair.unsqueeze(-1), slopes, 0),
+        )
 
     def _tile_sums(
         self, scores: Tensor, labels: Tensor, mask: Maybe, weights: Maybe

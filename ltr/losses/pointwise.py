@@ -218,5 +218,5 @@ def _fitted_scale(errors: Tensor, shares: Tensor, threshold: float) -> Tensor:
     spare = 1 - threshold**2 * (1 - ordered.cumsum(-1))
     inside = torch.where(spare > 0, below / torch.where(spare > 0, spare, 1.0), torch.inf)
     least = inside.amin(-1, keepdim=True)
-    some = (least > 0) & least.isfinite()
-    return torch.where(some, torch.where(some, least, 1.0).sqrt(), 0.0)
+    has_scale = (least > 0) & least.isfinite()
+    return torch.where(has_scale, torch.where(has_scale, least, 1.0).sqrt(), 0.0)

@@ -74,7 +74,7 @@ def adjoint(
     """Return the gradients with respect to K v and K^T u, given those with respect to u and v.
 
     K is the matrix, u and v are the scaling vectors after each iteration, `us` and `vs`, and
-    `of_us` and `of_vs` are the given gradients. All tensors except the matrix are (..., iterations,
+    `of_us` and `of_vs` are those gradients. All tensors except the matrix are (..., iterations,
     n). The computation goes from the last iteration to the first. Cost: O(n^2) for each iteration.
 
     >>> K, one = torch.full((1, 1), 4.0), torch.ones(1, 1)
@@ -112,11 +112,12 @@ class _Potentials(Rule):
         return potentials(matrix, self.iterations)
 
     def gradients(
-        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+        self, needed: Sequence[bool], cotangents: Sequence[Maybe], *saved: Any
     ) -> tuple[Maybe, ...]:
         matrix, us, vs = saved
         of_us, of_vs = (
-            torch.zeros_like(x) if g is None else g for g, x in zip(given, (us, vs), strict=True)
+            torch.zeros_like(x) if g is None else g
+            for g, x in zip(cotangents, (us, vs), strict=True)
         )
         if torch.is_grad_enabled():  # second derivatives need the graph of `us` and `vs`
             us, vs = potentials(matrix, self.iterations)

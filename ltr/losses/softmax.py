@@ -462,6 +462,6 @@ def _log_softmax(x: Tensor, temperature: float, log_w: Tensor, real: Tensor) -> 
 
     The values of all other items are finite.
     """
-    some = real | ~real.any(-1, keepdim=True)
+    used = real | ~real.any(-1, keepdim=True)
     x = below_largest(x, real) / temperature + log_w
-    return torch.where(some, x - torch.where(some, x, -torch.inf).logsumexp(-1, keepdim=True), 0.0)
+    return torch.where(used, x - torch.where(used, x, -torch.inf).logsumexp(-1, keepdim=True), 0.0)

@@ -110,10 +110,10 @@ class _LowerCosts(Rule):
         return costs, ranks_by_grade(scores, grades, mask)
 
     def gradients(
-        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+        self, needed: Sequence[bool], cotangents: Sequence[Maybe], *saved: Any
     ) -> tuple[Maybe, ...]:
         scores, grades, mask = saved
-        g = given[0]
+        g = cotangents[0]
         if g is None:
             return None, None, None
         if torch.is_grad_enabled():  # second derivatives need a graph

@@ -315,7 +315,9 @@ def _weights_of_clicks(
     """
     counted = clicks.clamp(min=0) if weights is None else clicks.clamp(min=0) * weights
     number = counted.sum(-1)
-    some = number > 0
-    mean = torch.where(some, (inverse * counted).sum(-1) / torch.where(some, number, 1.0), 1.0)
+    has_clicks = number > 0
+    mean = torch.where(
+        has_clicks, (inverse * counted).sum(-1) / torch.where(has_clicks, number, 1.0), 1.0
+    )
     relative = torch.where(clicks > 0, inverse / mean.unsqueeze(-1), 1.0)
     return mean, relative if weights is None else weights * relative

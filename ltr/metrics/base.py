@@ -183,8 +183,8 @@ class RankingMetric(MetricCore, Metric):
             self._watch(batch.ids.tolist())
         counted = (~batch.values.isnan()).sum()
         total = (batch.values.log() if self.is_geometric else batch.values).nansum()
-        more = torch.stack([total, counted, batch.lists - counted, batch.empty])
-        setattr(self, self._state, getattr(self, self._state) + more)
+        sums = torch.stack([total, counted, batch.lists - counted, batch.empty])
+        setattr(self, self._state, getattr(self, self._state) + sums)
         if self.keep_values or self.deduplicate:
             self.values.append(batch.values)
         if self.deduplicate:
@@ -347,12 +347,12 @@ def measure_lists(
     of_metrics = []
     for metric, of_lists in zip(metrics, batch.values(metrics), strict=True):
         real = batch.real_lists(of_lists.values).reshape(-1)
-        values, own = of_lists.values.detach().double().reshape(-1), None
+        values, list_ids = of_lists.values.detach().double().reshape(-1), None
         if metric.deduplicate is not False and ids is not None:
-            own = ids[real]  # a list without a real item may have any id
-        if metric.deduplicate and own is not None:
+            list_ids = ids[real]  # a list without a real item may have any id
+        if metric.deduplicate and list_ids is not None:
             values = values[real]
-        of_metrics.append(BatchValues(values, of_lists.empty.sum(), real.sum(), own))
+        of_metrics.append(BatchValues(values, of_lists.empty.sum(), real.sum(), list_ids))
     return of_metrics
 
 

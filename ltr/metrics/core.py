@@ -112,8 +112,8 @@ class MetricCore(ABC):
         """Return the class with the arguments that differ from their defaults."""
         defaults = {name: parameter.default for name, parameter in self.own_parameters().items()}
         # An argument may be a tensor, which has no single truth value if it is compared.
-        given = {name: x for name, x in self.arguments.items() if repr(x) != repr(defaults[name])}
-        return f"{type(self).__name__}({', '.join(f'{name}={x!r}' for name, x in given.items())})"
+        changed = {name: x for name, x in self.arguments.items() if repr(x) != repr(defaults[name])}
+        return f"{type(self).__name__}({', '.join(f'{name}={x!r}' for name, x in changed.items())})"
 
     @abstractmethod
     def per_list(self, lists: Ranked) -> ListValues:
@@ -288,8 +288,8 @@ class RetrievedCore(EmptyCore):
 
     def __post_init__(self) -> None:
         threshold = self.threshold
-        good = isinstance(threshold, Real) and not isinstance(threshold, bool)
-        if threshold is not None and not (good and threshold == threshold):
+        is_number = isinstance(threshold, Real) and not isinstance(threshold, bool)
+        if threshold is not None and not (is_number and threshold == threshold):
             raise ValueError(f"threshold must be None or a number, got {threshold!r}")
         self.threshold = None if threshold is None else float(threshold)
         super().__post_init__()

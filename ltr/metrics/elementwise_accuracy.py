@@ -23,10 +23,10 @@ class ElementwiseAccuracyCore(MetricCore):
         # The first item of a run is not compared with the item before it.
         inside = positions_of(new) > starts
         mixed = run_sums(torch.where(inside, new, 0.0), starts, ends) > 0
-        good = (lists.labels == due) & ~mixed
+        correct = (lists.labels == due) & ~mixed
         if lists.mask is not None:
-            good = good & lists.mask
-        values = good.sum(-1).to(lists.scores.dtype) / lists.lengths.clamp(min=1)
+            correct = correct & lists.mask
+        values = correct.sum(-1).to(lists.scores.dtype) / lists.lengths.clamp(min=1)
         return list_values(values, lists.lengths > 0, lists, "skip")
 
 

@@ -15,10 +15,10 @@ class ExactMatchCore(MetricCore):
         """Return the value of each list."""
         higher, lower = lists.labels[..., :-1], lists.labels[..., 1:]
         parted = (higher > lower) & (lists.scores[..., :-1] > lists.scores[..., 1:])
-        good = (higher == lower) | parted
+        in_order = (higher == lower) | parted
         if lists.mask is not None:
-            good = good | ~lists.mask[..., 1:]
-        values = good.all(-1).to(lists.scores.dtype)
+            in_order = in_order | ~lists.mask[..., 1:]
+        values = in_order.all(-1).to(lists.scores.dtype)
         return list_values(values, lists.lengths > 0, lists, "skip")
 
 

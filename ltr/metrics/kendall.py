@@ -102,8 +102,8 @@ def kendall_tau(
 
 
 def _ratio(excess: Tensor, by_score: Tensor, by_label: Tensor) -> Tensor:
-    both = by_score.clamp(min=0).sqrt() * by_label.clamp(min=0).sqrt()
-    return excess / both.where(both > 0, 1.0)
+    geometric_mean = by_score.clamp(min=0).sqrt() * by_label.clamp(min=0).sqrt()
+    return excess / geometric_mean.where(geometric_mean > 0, 1.0)
 
 
 def _counts(

@@ -83,11 +83,11 @@ class _Blocks:
             edges = np.unique([*np.quantile(values, half, method="lower"), *widths])
         blocks = np.searchsorted(edges, values, side="right") - 1
         counts = np.bincount(blocks, minlength=len(edges))
-        some = np.maximum(counts, 1)
-        means = np.bincount(blocks, values, len(edges)) / some
+        sizes = np.maximum(counts, 1)
+        means = np.bincount(blocks, values, len(edges)) / sizes
         squares = np.bincount(blocks, (values - means[blocks]) ** 2, len(edges))
         used = counts > 0
-        return cls(counts[used], means[used], (squares / some)[used])
+        return cls(counts[used], means[used], (squares / sizes)[used])
 
     def drawn_means(self, resamples: int, rng: np.random.Generator) -> np.ndarray:
         """Return the means over as many lists as there are, drawn with replacement."""

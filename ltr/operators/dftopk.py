@@ -67,8 +67,8 @@ class DFTopK(TemperatureRank):
             missed = by_lists(self._missed, scores.shape[-1], scores, (thresholds, 1), (real, 1))
         else:
             above = COUNT_KERNELS["logistic"][scores.dtype]
-            given = [(0, above)], self.temperature, mask, real
-            (missed,) = kernel_sums_at(scores, thresholds, [torch.ones_like(thresholds)], *given)
+            options = [(0, above)], self.temperature, mask, real
+            (missed,) = kernel_sums_at(scores, thresholds, [torch.ones_like(thresholds)], *options)
         return 1 + missed
 
     def _missed(self, scores: Tensor, thresholds: Tensor, real: Tensor | None) -> Tensor:

@@ -145,12 +145,13 @@ class _OverTiles(Rule):
         return (*sums, *joined)
 
     def gradients(
-        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+        self, needed: Sequence[bool], cotangents: Sequence[Maybe], *saved: Any
     ) -> Sequence[Maybe]:
         task, tensors, results = self.task, saved[: len(needed)], saved[len(needed) :]
         wanted = [i for i, is_needed in enumerate(needed) if is_needed]
         grads = [
-            torch.zeros_like(x) if g is None else g for x, g in zip(results, given, strict=True)
+            torch.zeros_like(x) if g is None else g
+            for x, g in zip(results, cotangents, strict=True)
         ]
         whole, tiled = tensors[: task.whole], tensors[task.whole :]
         inputs = [*whole, *grads[: task.sums], *tiled, *grads[task.sums :]]

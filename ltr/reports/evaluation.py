@@ -410,7 +410,7 @@ def _segments(by: Any, table: Scored) -> dict[str, Segments]:
         named = by if isinstance(by, Mapping) else {getattr(by, "name", None) or "by": by}
     if not named:
         raise ValueError("by must have at least one column, got none")
-    found = {}
+    segments_by_column = {}
     for name, values in named.items():
         if isinstance(values, str) and values not in COMPUTED:
             raise ValueError(f"by must be values of rows, or one of {COMPUTED}, got {values!r}")
@@ -419,8 +419,8 @@ def _segments(by: Any, table: Scored) -> dict[str, Segments]:
             of_lists = table.counts()[values]
         else:
             of_lists = list_values(argument, values, table.lists, table.qids)
-        found[str(name)] = segments(argument, of_lists)
-    return found
+        segments_by_column[str(name)] = segments(argument, of_lists)
+    return segments_by_column
 
 
 def _given(name: str, values: Any, rows: np.ndarray) -> list[Any]:

@@ -199,8 +199,8 @@ def agreement(
     Krippendorff's alpha-reliability", 2011.
 
     >>> human, llm = [0, 1, 2, 0, 1, 2, 0, 0], [0, 1, 2, 1, 1, 2, 0, 1]
-    >>> found = agreement({"human": human, "llm": llm}, qid=[1, 1, 2, 2, 3, 3, 4, 4])
-    >>> print(found)
+    >>> result = agreement({"human": human, "llm": llm}, qid=[1, 1, 2, 2, 3, 3, 4, 4])
+    >>> print(result)
                 rows              kappa [95%]
     human, llm     8  0.8000 [0.5000, 1.0000]
     alpha (ordinal): 0.7750 [0.2708, 1.0000]; kappa with quadratic weights
@@ -210,7 +210,7 @@ def agreement(
     0            2  2  0
     1            0  2  0
     2            0  0  2
-    >>> found.most_different(2)
+    >>> result.most_different(2)
     [(2, 0.5), (4, 0.5)]
     """
     check_choice("weights", weights, "quadratic", "linear", "none")
@@ -232,9 +232,9 @@ def agreement(
     together = np.zeros((int(groups.max()) + 1, kinds * kinds))
     squares, compared = np.zeros(len(qids)), np.zeros(len(qids))
     pairs = []
-    for one, other in combinations(range(len(judges)), 2):
-        both = np.flatnonzero((codes[one] >= 0) & (codes[other] >= 0))
-        x, y = codes[one, both], codes[other, both]
+    for judge, other in combinations(range(len(judges)), 2):
+        both = np.flatnonzero((codes[judge] >= 0) & (codes[other] >= 0))
+        x, y = codes[judge, both], codes[other, both]
         cells, cell = groups[both] * kinds * kinds, x * kinds + y
         sums = np.bincount(cells + cell, minlength=together.size).reshape(together.shape)
         share = 1 / (counts[both] - 1)  # Krippendorff's weight of a pair of grades
@@ -244,16 +244,16 @@ def agreement(
         kappas = _kappas(np.r_[sums.sum(0)[None], drawn @ sums], grades, weights)
         tau = None
         if measure is not None and systems is not None and len(both):
-            of_one, of_other = (
+            of_judge, of_other = (
                 _system_values(grades[c], systems, both, lists, len(qids), measure) for c in (x, y)
             )
-            taus = _system_taus(of_one, of_other, groups, lists, drawn)
+            taus = _system_taus(of_judge, of_other, groups, lists, drawn)
             tau = _interval(taus, confidence)
         elif measure is not None:
             tau = Interval(np.nan, np.nan, np.nan)
         confusion = sums.sum(0).reshape(kinds, kinds).astype(np.int64)
         kappa = _interval(kappas, confidence)
-        pairs.append(JudgePair(judges[one], judges[other], len(both), kappa, tau, confusion))
+        pairs.append(JudgePair(judges[judge], judges[other], len(both), kappa, tau, confusion))
     alphas = _alphas(np.r_[together.sum(0)[None], drawn @ together], grades, level)
     return JudgeAgreement(
         pairs=tuple(pairs),
@@ -316,9 +316,9 @@ def _interval(values: np.ndarray, confidence: float) -> Interval:
 
 def _ratio(observed: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Return 1 - observed / expected; NaN where nothing is expected."""
-    found = np.full(len(observed), np.nan)
-    np.divide(observed, expected, out=found, where=expected > 0)
-    return 1 - found
+    ratio = np.full(len(observed), np.nan)
+    np.divide(observed, expected, out=ratio, where=expected > 0)
+    return 1 - ratio
 
 
 def _kappas(tables: np.ndarray, grades: np.ndarray, weights: Weights) -> np.ndarray:
@@ -377,9 +377,9 @@ def _system_values(
     known, own = np.unique(lists[rows], return_inverse=True)
     table = Scored(known.tolist(), own.astype(np.int64), labels, columns)
     options: dict[str, Any] = {"gain": "exp2", "empty": 0, "ties": "stable"}
-    found = evaluate_table(table, list(systems), [measure], options, float(labels.max()))
+    models = evaluate_table(table, list(systems), [measure], options, float(labels.max()))
     values = np.full((number, len(columns)), np.nan)
-    values[known] = np.stack([model.values[measure.title] for model in found], axis=1)
+    values[known] = np.stack([model.values[measure.title] for model in models], axis=1)
     return values * (1 if measure.kind.higher_is_better else -1)
 
 
@@ -519,9 +519,9 @@ def grades_needed(
     same, taus = [], []
     for size in (*sizes, len(known)):
         means = _drawn_means(table, size, resamples, rng)
-        found = tau_b(means, np.broadcast_to(total, means.shape))
-        same.append(float((found > 1 - 1e-9).mean()))
-        taus.append(float(np.nanmean(found)) if not np.isnan(found).all() else np.nan)
+        sample_taus = tau_b(means, np.broadcast_to(total, means.shape))
+        same.append(float((sample_taus > 1 - 1e-9).mean()))
+        taus.append(float(np.nanmean(sample_taus)) if not np.isnan(sample_taus).all() else np.nan)
     short = [number for number, x in enumerate(same) if x < probability]
     first = short[-1] + 1 if short else 0
     all_sizes = (*sizes, len(known))

@@ -128,15 +128,15 @@ def merge_grades(
     ...     f"right {p:.0%}": np.where(rng.random(300) < p, true, (true + 1) % 3)
     ...     for p in (0.9, 0.7, 0.6, 0.5)
     ... }
-    >>> found = merge_grades(judges)
-    >>> print(found)
+    >>> merged = merge_grades(judges)
+    >>> print(merged)
                         accuracy [95%]
     right 90%  0.8837 [0.8420, 0.9155]
     right 70%  0.7104 [0.6656, 0.7515]
     right 60%  0.6086 [0.5541, 0.6606]
     right 50%  0.5249 [0.4685, 0.5807]
     300 rows; the most probable grade of 112 is not that of the majority
-    >>> [round(float((x == true).mean()), 2) for x in (found.best, found.majority)]
+    >>> [round(float((x == true).mean()), 2) for x in (merged.best, merged.majority)]
     [0.99, 0.62]
     """
     confidence, _, seed = check_draws(confidence, 1, seed)
@@ -171,9 +171,9 @@ def merge_grades(
 
     def of_rows(values: np.ndarray) -> np.ndarray:
         """Return the values of the rows' patterns; NaN for a row that nobody graded."""
-        found = np.full((rows, *values.shape[1:]), np.nan)
-        found[graded] = values[position[which[graded]]]
-        return found
+        of_row = np.full((rows, *values.shape[1:]), np.nan)
+        of_row[graded] = values[position[which[graded]]]
+        return of_row
 
     middle = zip(names, model.accuracies().tolist(), *ends.tolist(), strict=True)
     return MergedGrades(
@@ -184,7 +184,7 @@ def merge_grades(
         majority=of_rows((top @ grades) / top.sum(1)),
         frequencies=model.frequencies,
         confusion=dict(zip(names, model.confusion, strict=True)),
-        accuracy={name: Interval(*found) for name, *found in middle},
+        accuracy={name: Interval(*interval) for name, *interval in middle},
         ungraded=int((~graded).sum()),
         steps=model.steps,
         confidence=confidence,
@@ -195,8 +195,8 @@ def _votes(patterns: np.ndarray, kinds: int) -> np.ndarray:
     """Return how many judges gave each grade, (patterns, grades)."""
     votes = np.zeros((patterns.shape[1], kinds))
     for codes in patterns:
-        given = np.flatnonzero(codes >= 0)
-        votes[given, codes[given]] += 1
+        graded = np.flatnonzero(codes >= 0)
+        votes[graded, codes[graded]] += 1
     return votes
 
 
@@ -213,14 +213,14 @@ def _fit(
     """
     kinds = posterior.shape[1]
     added = smoothing / kinds
-    given = [np.flatnonzero(codes >= 0) for codes in patterns]
+    graded = [np.flatnonzero(codes >= 0) for codes in patterns]
     steps = 0
     while True:
         weighted = counts[:, None] * posterior
         frequencies = weighted.sum(0) + added
         frequencies = frequencies / frequencies.sum()
         confusion = np.empty((len(patterns), kinds, kinds))
-        for judge, (codes, own) in enumerate(zip(patterns, given, strict=True)):
+        for judge, (codes, own) in enumerate(zip(patterns, graded, strict=True)):
             for grade in range(kinds):
                 sums = np.bincount(codes[own], weighted[own, grade], kinds) + added
                 # A true grade that the judge never met tells nothing of the judge.
@@ -228,7 +228,7 @@ def _fit(
         with np.errstate(divide="ignore"):
             logs = np.log(confusion)
             log_posterior = np.tile(np.log(frequencies), (len(posterior), 1))
-        for judge, (codes, own) in enumerate(zip(patterns, given, strict=True)):
+        for judge, (codes, own) in enumerate(zip(patterns, graded, strict=True)):
             log_posterior[own] += logs[judge].T[codes[own]]
         log_posterior -= log_posterior.max(1, keepdims=True)
         new = np.exp(log_posterior)

@@ -246,27 +246,28 @@ def _sliced(
     slices: Slices | None, metrics: Sequence[Metric], models: Sequence[Evaluated]
 ) -> list[SlicedColumn]:
     """Return what the page shows of the slices of each column."""
-    found = []
+    columns = []
     for column, several in ({} if slices is None else slices.columns()).items():
         sliced = []
         for metric in metrics:
-            results = [one.results[metric.title] for one in several]
+            results = [segment.results[metric.title] for segment in several]
             shown = [0.0] if len(models) > 1 else [0.0, 1.0]
             for result in results:
                 if isinstance(result, Comparison):
                     intervals = [model.difference for model in result.models if model.difference]
                 else:
                     intervals = [result]
-                shown += [end for one in intervals for end in one if np.isfinite(end)]
+                shown += [end for interval in intervals for end in interval if np.isfinite(end)]
             sliced.append(SlicedMetric(metric.title, metric.sign, axis_of(shown, 4), results))
         worst = [
             WorstOfSlice(
-                one.value, _extremes(metrics[0], models, within=one.positions, best=0, worst=_WORST)
+                segment.value,
+                _extremes(metrics[0], models, within=segment.positions, best=0, worst=_WORST),
             )
-            for one in several
+            for segment in several
         ]
-        found.append(SlicedColumn(column, several, sliced, worst))
-    return found
+        columns.append(SlicedColumn(column, several, sliced, worst))
+    return columns
 
 
 def _spreads(metric: Metric, models: Sequence[Evaluated]) -> list[Spread]:

@@ -93,12 +93,12 @@ class Slices:
     >>> qid = [i // 2 for i in range(80)]
     >>> labels, scores = [1, 0] * 40, [0.1, 0.2] * 5 + [0.2, 0.1] * 35
     >>> segment = ["tail"] * 10 + ["head"] * 70
-    >>> found = evaluate(labels, scores, qid, ["mrr"], by={"segment": segment}).slices
-    >>> print(found)
+    >>> slices = evaluate(labels, scores, qid, ["mrr"], by={"segment": segment}).slices
+    >>> print(slices)
     segment  lists  queries                 mrr [95%]
     head        35     88 %   1.0000 [1.0000, 1.0000]
     tail         5     12 %  0.5000 (only 5: too few)
-    >>> found["segment", "tail"].lists
+    >>> slices["segment", "tail"].lists
     5
     """
 
@@ -117,27 +117,27 @@ class Slices:
         Raises:
             KeyError: no slice has this name.
         """
-        for found in self.items:
-            if (found.column, found.value) == name:
-                return found
+        for segment in self.items:
+            if (segment.column, segment.value) == name:
+                return segment
         raise KeyError(name)
 
     def columns(self) -> dict[str, list[Slice]]:
         """Return the slices of each column."""
-        found: dict[str, list[Slice]] = {}
-        for one in self.items:
-            found.setdefault(one.column, []).append(one)
-        return found
+        columns: dict[str, list[Slice]] = {}
+        for segment in self.items:
+            columns.setdefault(segment.column, []).append(segment)
+        return columns
 
     def tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
         """Return tables: the metric ("" for all), the heads of the columns, and the rows."""
         level, tables = f"[{100 * self.confidence:g}%]", []
         for column, slices in self.columns().items():
-            head, rows = [column, "lists", "queries"], [[*_about(one)] for one in slices]
+            head, rows = [column, "lists", "queries"], [[*_about(segment)] for segment in slices]
             plain = [t for t, r in slices[0].results.items() if isinstance(r, Interval)]
             if plain:
-                for row, one in zip(rows, slices, strict=True):
-                    row += [_mean(one, title) for title in plain]
+                for row, segment in zip(rows, slices, strict=True):
+                    row += [_mean(segment, title) for title in plain]
                 tables.append(("", [*head, *(f"{title} {level}" for title in plain)], rows))
                 continue
             for title, result in slices[0].results.items():
@@ -147,7 +147,9 @@ class Slices:
                 heads = [*head, *(["model"] if several else []), names[0]]
                 heads += ["mean"] if several else names[1:]
                 heads += [f"difference {level}", "p (Holm)"]
-                shown = [row for one in slices for row in _compared(one, title, several=several)]
+                shown = [
+                    row for segment in slices for row in _compared(segment, title, several=several)
+                ]
                 tables.append((title, heads, shown))
         return tables
 
@@ -161,13 +163,13 @@ class Slices:
         """Return the slices as plain dicts, lists and numbers, for JSON; None for NaN."""
         return [
             {
-                "column": one.column,
-                "value": one.value,
-                "lists": one.lists,
-                "fraction": one.fraction,
-                "metrics": {title: _plain(result) for title, result in one.results.items()},
+                "column": segment.column,
+                "value": segment.value,
+                "lists": segment.lists,
+                "fraction": segment.fraction,
+                "metrics": {title: _plain(result) for title, result in segment.results.items()},
             }
-            for one in self.items
+            for segment in self.items
         ]
 
 
@@ -182,14 +184,16 @@ def _plain(result: Interval | Comparison) -> dict[str, Any]:
     return content
 
 
-def _about(one: Slice) -> tuple[str, str, str]:
-    return one.value, f"{one.lists:,}", f"{100 * one.fraction:.0f} %"
+def _about(segment: Slice) -> tuple[str, str, str]:
+    return segment.value, f"{segment.lists:,}", f"{100 * segment.fraction:.0f} %"
 
 
-def _mean(one: Slice, title: str) -> str:
-    result = one.results[title]
+def _mean(segment: Slice, title: str) -> str:
+    result = segment.results[title]
     assert isinstance(result, Interval)
-    return f"{result.mean:.4f} ({few_text(one.lists)})" if one.is_few(title) else str(result)
+    return (
+        f"{result.mean:.4f} ({few_text(segment.lists)})" if segment.is_few(title) else str(result)
+    )
 
 
 def few_text(lists: int) -> str:
@@ -201,14 +205,14 @@ def few_text(lists: int) -> str:
     return f"only {lists:,}: too few"
 
 
-def _compared(one: Slice, title: str, *, several: bool) -> list[list[str]]:
+def _compared(segment: Slice, title: str, *, several: bool) -> list[list[str]]:
     """Return a row for each model but the first."""
-    result = one.results[title]
+    result = segment.results[title]
     assert isinstance(result, Comparison)
     first, *others = result.models
     rows = []
     for number, model in enumerate(others):
-        about = [*_about(one)] if number == 0 else ["", "", ""]
+        about = [*_about(segment)] if number == 0 else ["", "", ""]
         assert model.difference is not None  # only the first model has none
         mean, low, high = model.difference
         row = [*about, *([model.name] if several else [])]
@@ -338,13 +342,13 @@ def _ranges(
     known = numbers[codes[~missing]]
     inner = np.quantile(known, np.arange(1, _RANGES) / _RANGES, method="higher")
     ranges = np.searchsorted(np.unique(inner), numbers, side="right")
-    found, ranges = np.unique(ranges, return_inverse=True)
+    used_ranges, ranges = np.unique(ranges, return_inverse=True)
     text = []
-    for number in range(len(found)):
+    for number in range(len(used_ranges)):
         mine = np.flatnonzero(ranges == number)
         low, high = mine[np.argmin(numbers[mine])], mine[np.argmax(numbers[mine])]
         text.append(names[low] if low == high else f"{names[low]} to {names[high]}")
-    return np.r_[ranges, len(found)][codes], text, np.arange(len(found))
+    return np.r_[ranges, len(used_ranges)][codes], text, np.arange(len(used_ranges))
 
 
 def slice_models(
@@ -370,7 +374,7 @@ def slice_models(
         seed: the seed of the draws.
     """
     draws: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed}
-    found: list[Slice] = []
+    items: list[Slice] = []
     for column, of_column in columns.items():
         codes, names = of_column
         order, ends = np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))
@@ -379,8 +383,8 @@ def slice_models(
             results: dict[str, Interval | Comparison] = {}
             if len(models) == 1:
                 (values,) = models.values()
-                own = {title: x[positions] for title, x in values.items()}
-                results |= _intervals(own, confidence, resamples, seed)
+                metric_values = {title: x[positions] for title, x in values.items()}
+                results |= _intervals(metric_values, confidence, resamples, seed)
             else:
                 for title in next(iter(models.values())):
                     several = {model: x[title][positions] for model, x in models.items()}
@@ -388,8 +392,8 @@ def slice_models(
             slices.append(
                 Slice(column, name, len(positions), len(positions) / len(codes), results, positions)
             )
-        found += _corrected(slices)
-    return Slices(tuple(found), confidence)
+        items += _corrected(slices)
+    return Slices(tuple(items), confidence)
 
 
 def _intervals(
@@ -400,20 +404,22 @@ def _intervals(
     The metrics that have a value for all lists share the draws, which saves half of the time.
     """
     complete = [title for title, x in values.items() if not np.isnan(x).any()]
-    found = {}
+    intervals = {}
     for title, x in values.items():
         known = x[~np.isnan(x)]
         if len(known) < FEWEST:
-            found[title] = _bare(known)
+            intervals[title] = _bare(known)
         elif title not in complete:
-            found[title] = mean_interval(x, confidence=confidence, resamples=resamples, seed=seed)
-    shared = [title for title in complete if title not in found]
+            intervals[title] = mean_interval(
+                x, confidence=confidence, resamples=resamples, seed=seed
+            )
+    shared = [title for title in complete if title not in intervals]
     if shared:
         table = np.stack([values[title] for title in shared], axis=1)
         means = bootstrap_means(table, resamples, np.random.default_rng(seed))
         for title, x, drawn in zip(shared, table.T, means.T, strict=True):
-            found[title] = Interval(float(x.mean()), *bca_interval(x, drawn, confidence))
-    return {title: found[title] for title in values}
+            intervals[title] = Interval(float(x.mean()), *bca_interval(x, drawn, confidence))
+    return {title: intervals[title] for title in values}
 
 
 def _comparison(values: dict[str, np.ndarray], test: Test, draws: dict[str, Any]) -> Comparison:
@@ -440,12 +446,12 @@ def _bare(values: np.ndarray) -> Interval:
 
 def _corrected(slices: list[Slice]) -> list[Slice]:
     """Return the slices with p-values that are corrected for the number of tests of a metric."""
-    changed = [{**one.results} for one in slices]
+    changed = [{**segment.results} for segment in slices]
     for title in slices[0].results:
         p = [
             model.p
-            for one in slices
-            if isinstance(result := one.results[title], Comparison)
+            for segment in slices
+            if isinstance(result := segment.results[title], Comparison)
             for model in result.models
             if model.p is not None
         ]
@@ -458,4 +464,4 @@ def _corrected(slices: list[Slice]) -> list[Slice]:
                     for model in result.models
                 ]
                 results[title] = replace(result, models=tuple(models))
-    return [replace(one, results=r) for one, r in zip(slices, changed, strict=True)]
+    return [replace(segment, results=r) for segment, r in zip(slices, changed, strict=True)]
