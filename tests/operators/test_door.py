@@ -82,6 +82,22 @@ def test_a_body_is_not_called_at_temperature_0():
     assert not ScaledRank(0.1).exact_cutoff
 
 
+def test_memberships_have_the_same_door():
+    class Share(TemperatureRank):
+        def soft_top_k(self, k, scores, mask):
+            assert self.temperature > 0
+            assert scores.dtype == torch.float32
+            return scores + k
+
+    scores, mask = torch.tensor([3.0, torch.nan, 1.0]).half(), torch.tensor([True, False, True])
+    assert Share(0.1).top_k(2, scores, mask).tolist() == [5, 0, 3]
+    assert Share(0).top_k(1, scores, mask).tolist() == [1, 0, 0]
+    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
+        Share(0).top_k(0, scores, mask)
+    with pytest.raises(ValueError, match="mask must have the shape"):
+        Share(0.1).top_k(1, scores, mask[:2])
+
+
 def test_an_own_forward_gets_and_returns_what_it_did():
     got: list[Any] = []
 
