@@ -81,20 +81,26 @@ def run_readme(model: str, monkeypatch) -> dict:
     return names
 
 
-def numbers(text: str) -> list[float]:
-    return [float(x) for x in re.findall(r"\d+\.\d*", text)]
+def firsts(out: str) -> list[str]:
+    """Return the document that is ranked first before training, and after it."""
+    [line] = [line for line in out.splitlines() if " -> " in line]
+    return line.split(" -> ")
 
 
 def test_the_code_of_the_readme_runs(model_path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    write_lists(tmp_path / "lists.jsonl", 8)
+    write_lists(tmp_path / "train.jsonl", 8)
+    write_lists(tmp_path / "test.jsonl", 4)
     names = run_readme(model_path, monkeypatch)
-    *_, line = [x for x in capsys.readouterr().out.splitlines() if x.startswith("[")]
-    before, after = numbers(line)[:3], numbers(line)[3:]
-    assert before == pytest.approx(names["before"], abs=0.006)
-    assert len(after) == 3
-    assert after == pytest.approx(names["model"].predict(names["pairs"]), abs=0.006)
-    assert (names["before"] != names["model"].predict(names["pairs"])).any()
+    out = capsys.readouterr().out
+    assert str(names["comparison"]) in out
+    assert names["comparison"].lists == 4
+    after = names["model"].predict([(names["query"], sense) for sense in names["senses"]])
+    before = [rank["corpus_id"] for rank in names["before"]]
+    assert sorted(before) == [0, 1, 2]
+    assert firsts(out) == [names["senses"][i] for i in (before[0], after.argmax())]
+    scores = {rank["corpus_id"]: rank["score"] for rank in names["before"]}
+    assert any(scores[i] != after[i] for i in range(3))
 
 
 @pytest.mark.slow  # a real model: minutes
@@ -103,17 +109,21 @@ def test_a_pretrained_model_learns(data_root, tmp_path, monkeypatch, capsys):
     if not folder:
         pytest.skip("no pretrained model: set LTR_MINILM to a folder with all-MiniLM-L6-v2")
     rows = {}
-    for split in ("train", "test"):
+    for split, count in {"train": 1000, "test": 400}.items():
         with gzip.open(data_root / "wordnet-senses" / f"{split}.jsonl.gz", "rt") as lines:
             every = [json.loads(line) for line in lines]
         rows[split] = [
             {name: row[name] for name in ("query", "documents", "labels")}
-            for row in random.Random(0).sample(every, 300)
+            for row in random.Random(0).sample(every, count)
         ]
     monkeypatch.chdir(tmp_path)
-    write_rows(tmp_path / "lists.jsonl", rows["train"])
+    for split, own in rows.items():
+        write_rows(tmp_path / f"{split}.jsonl", own)
     names = run_readme(folder, monkeypatch)
-    *_, line = [x for x in capsys.readouterr().out.splitlines() if x.startswith("[")]
+    out = capsys.readouterr().out
+    wrong, right = firsts(out)
+    printed = f"{wrong} -> {right}\n{names['comparison']}"
+    assert printed in out
     torch.manual_seed(0)
     models = [names["CrossEncoder"](folder, num_labels=1), names["model"]]
     before, after = (
@@ -121,10 +131,12 @@ def test_a_pretrained_model_learns(data_root, tmp_path, monkeypatch, capsys):
         for model, name in zip(models, ("before", "after"), strict=True)
     )
     with capsys.disabled():
-        sys.stdout.write(f"\n{line}\n{before.compare(after)}\n")
+        sys.stdout.write(f"\n{printed}\n")  # the README shows these lines
     assert after["mrr"].mean > before["mrr"].mean + 0.05
-    scores = numbers(line)[3:]
-    assert scores[2] == max(scores)  # the relevant document, as in the README
+    difference = names["comparison"].models[1].difference
+    assert difference.low > 0.05
+    assert wrong != names["senses"][2]
+    assert right == names["senses"][2]  # the relevant document, as in the README
 
 
 def test_the_example_learns_the_toy_corpus(model_path, tmp_path, monkeypatch, capsys):
