@@ -26,7 +26,7 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,14 +165,25 @@ def hard_lists(rows: list[Row], documents: list[str], first: np.ndarray) -> list
 
 def summary(trials: list[Row], lists: int) -> list[Row]:
     """Return the metrics of each stage with rerankers of this number of training lists."""
-    found = rerankers.summary(trials, lists, FUSED, STAGES)
-    for row in found:
+    rows = rerankers.summary(trials, lists, FUSED, STAGES)
+    for row in rows:
         own = [one for one in trials if (one["loss"], one["lists"]) == (row["loss"], lists)]
-        each = [rerankers.numbers(one["positions"]) for one in own]
-        row["recall"] = {str(k): rounded(float((np.stack(each) <= k).mean())) for k in RECALLS}
+        row |= recalls(own, RECALLS)
         row["query_ms"] = rounded(float(np.median([one["query_ms"] for one in own])))
-        row["seed_mrr"] = [rounded(float((1 / at).mean())) for at in each]
-    return found
+    return rows
+
+
+def recalls(trials: list[Row], cutoffs: Sequence[int]) -> Row:
+    """Return the recall at each cutoff over all trials, and the MRR of each trial.
+
+    >>> recalls([{"positions": "1 2"}, {"positions": "1 4"}], [2])
+    {'recall': {'2': 0.75}, 'seed_mrr': [0.75, 0.625]}
+    """
+    each = [rerankers.numbers(trial["positions"]) for trial in trials]
+    return {
+        "recall": {str(k): rounded(float((np.stack(each) <= k).mean())) for k in cutoffs},
+        "seed_mrr": [rounded(float((1 / at).mean())) for at in each],
+    }
 
 
 def main() -> None:

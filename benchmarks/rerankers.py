@@ -59,6 +59,7 @@ BASE = "ltr SoftmaxLoss()"
 LORA = f"{BASE}, LoRA"
 OURS = (
     "SoftmaxLoss()",
+    "ListNet()",
     "XENDCG()",
     "SoftNDCG()",
     'SoftNDCG(mean="harmonic")',
@@ -150,6 +151,15 @@ def batch(rows: list[Row], pairs: bool) -> tuple[list[Any], Any]:
     return [queries, documents], torch.tensor([x for row in rows for x in row["labels"]])
 
 
+def schedule_of(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
+    """Return the schedule: the rate rises for a tenth of the steps, and falls to 0."""
+    warm = math.ceil(WARM * steps)
+    return torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda step: min((step + 1) / warm, (steps - step) / max(steps - warm, 1)),
+    )
+
+
 def trained(model: CrossEncoder, name: str, rows: list[Row], bfloat16: bool = False) -> float:
     """Train the model for one epoch over the rows, and return the median CPU seconds of a step.
 
@@ -162,11 +172,7 @@ def trained(model: CrossEncoder, name: str, rows: list[Row], bfloat16: bool = Fa
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=LORA_RATE if name == LORA else RATE)
     steps = math.ceil(len(rows) / BATCH)
-    warm = math.ceil(WARM * steps)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda step: min((step + 1) / warm, (steps - step) / max(steps - warm, 1)),
-    )
+    schedule = schedule_of(optimizer, steps)
     model.train()
     seconds: list[float] = []
     for step in range(steps):

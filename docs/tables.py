@@ -265,6 +265,54 @@ def _first_stage(result: Mapping[str, Any]) -> str:
     return table([*header, f"MRR of each seed, {int(few):,} lists"], rows)
 
 
+def _retrievers(result: Mapping[str, Any]) -> str:
+    """Return the losses of a retriever, the best one first."""
+    rows = []
+    for row in sorted(result["summary"], key=lambda row: -row["mrr"]):
+        kind, _, loss = row["loss"].partition(" ")
+        name = f"{kind} `{loss}`" if loss else "before training"
+        step = number(row["step_seconds"]) if loss else ""
+        rows.append([name, *_found(row), _compared(row), step])
+    base = "MRR, difference from `MultipleNegativesRankingLoss()`"
+    return table(["", *_recalls(result["summary"]), base, "step, s"], rows)
+
+
+def _searches(result: Mapping[str, Any]) -> str:
+    """Return the stages of a search with a retriever."""
+    rows = [[row["loss"], *_found(row), _compared(row)] for row in result["search_summary"]]
+    base = "MRR, difference from BM25 and trained retriever, fused"
+    return table(["", *_recalls(result["search_summary"]), base], rows)
+
+
+def _recalls(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [*(f"recall@{k}" for k in rows[0]["recall"]), "MRR", "NDCG@10"]
+
+
+def _found(row: Mapping[str, Any]) -> list[str]:
+    return [f"{x:.3f}" for x in (*row["recall"].values(), row["mrr"], row["ndcg_10"])]
+
+
+def _retriever_steps(result: Mapping[str, Any]) -> str:
+    """Return time and memory of a retriever's step."""
+    rows = []
+    for row in result["steps"]:
+        kind, _, loss = row["loss"].partition(" ")
+        options = "".join(f", `{name}={value}`" for name, value in row["options"].items())
+        cells = [str(row["lists"]), number(row["step_seconds"]), number(row["peak_mib"])]
+        rows.append([f"{kind} `{loss}`{options}", *cells])
+    return table(["", "lists", "step, s", "peak memory, MiB"], rows)
+
+
+def _candidates(result: Mapping[str, Any]) -> str:
+    """Return time and memory of `ltr lists` by the number of rows."""
+    rows = [
+        [f"{row['rows']:,}" if row["rows"] else "only the import", *map(number, values)]
+        for row in result["sizes"]
+        for values in [(row["seconds"], row["peak_mib"])]
+    ]
+    return table(["rows of the run", "CPU seconds", "peak memory, MiB"], rows)
+
+
 def _standardized(result: Mapping[str, Any]) -> str:
     """Return the means over the seeds of each loss, set and operator."""
     rows = []
@@ -388,11 +436,13 @@ def tables() -> dict[str, str]:
         "compare_operators", "neuralsort_cubed", "training_step", "training", "soft_ndcg_goal",
         "standardized", "trials", "text", "tuning", "large_tables_losses",
         "embeddings", "rerankers", "clicks", "distillation", "first_stage",
+        "retrievers", "candidates",
     )  # fmt: skip
     compared, cubed, step, training, goal, standardized, trials, text, tuning, *rest = (
         json.loads((RESULTS / f"{name}.json").read_text()) for name in names
     )
-    losses, embeddings, rerankers, clicks, distillation, first_stage = rest
+    losses, embeddings, rerankers, clicks, distillation, first_stage, *rest = rest
+    retrievers, candidates = rest
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
     found |= {"setting step": setting(step), "step": _steps(step)}
     found |= {"setting training": setting(training), "training": _training(training)}
@@ -401,6 +451,9 @@ def tables() -> dict[str, str]:
     found |= {"setting rerankers": setting(rerankers), "rerankers": _rerankers(rerankers)}
     found |= {"rerankers memory": _reranker_memory(rerankers)}
     found |= {"distillation": _distillation(distillation), "first stage": _first_stage(first_stage)}
+    found |= {"retrievers": _retrievers(retrievers), "searches": _searches(retrievers)}
+    found |= {"retriever steps": _retriever_steps(retrievers)}
+    found |= {"candidates": _candidates(candidates)}
     found |= {"setting trials": setting(trials), "trials": _trials(trials)}
     found |= {"setting text": setting(text), "text": _text(text)}
     found |= {"text memory": _text_memory(text), "tuning": _tuning(tuning)}

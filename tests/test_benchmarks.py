@@ -369,13 +369,14 @@ def test_losses_of_rerankers(tmp_path):
         ("rerankers", ["--lists", "32", "--seeds", "0", "--losses", "none", "ltr SoftmaxLoss()"]),
         ("distillation", ["--lists", "16", "--teacher-lists", "32", "--seeds", "0"]),
         ("first_stage", ["--lists", "16", "--queries", "8"]),
+        ("retrievers", ["--lists", "16", "--queries", "8", "--seeds", "0"]),
     ],
 )
-def test_a_pretrained_reranker(name, options, data_root, tmp_path):
+def test_a_pretrained_model_of_text(name, options, data_root, tmp_path):
     model = os.environ.get("LTR_MINILM")
     if not model:
         pytest.skip("no pretrained model: set LTR_MINILM to a folder with all-MiniLM-L6-v2")
-    if name == "first_stage":
+    if name in ("first_stage", "retrievers"):
         pytest.importorskip("bm25s")
     if name == "distillation":
         options = [*options, "--cache", tmp_path / "teacher"]
@@ -384,28 +385,66 @@ def test_a_pretrained_reranker(name, options, data_root, tmp_path):
         with gzip.open(data_root / "wordnet-senses" / file) as whole:
             few = b"".join(whole.readlines()[:count])
         (tmp_path / file).write_bytes(gzip.compress(few))
-    result = run(f"{name}.py", tmp_path / "result.json", model, tmp_path, *options)
+    stages = [["--tune"], ["--search"]] if name == "retrievers" else [[]]
+    for stage in stages:
+        chosen = [model, tmp_path, *options, *stage]
+        result = run(f"{name}.py", tmp_path / "result.json", *chosen)
     kept = committed(f"{name}.json")
     assert shape(result["trials"]) == shape(kept["trials"])
     assert result.keys() == kept.keys()
 
 
-@pytest.mark.parametrize("name", ["rerankers", "distillation", "first_stage"])
-def test_the_committed_metrics_are_those_of_the_positions(name):
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("rerankers", "trials"),
+        ("distillation", "trials"),
+        ("first_stage", "trials"),
+        ("retrievers", "trials"),
+        ("retrievers", "search"),
+    ],
+)
+def test_the_committed_metrics_are_those_of_the_positions(name, kind):
     kept = committed(f"{name}.json")
-    tables = {None: kept["summary"]} if name == "distillation" else kept["summary"]
+    summary = kept["search_summary" if kind == "search" else "summary"]
+    tables = summary if isinstance(summary, dict) else {None: summary}
     for lists, rows in tables.items():
         assert rows
         for row in rows:
             at = [
                 int(x)
-                for one in kept["trials"]
+                for one in kept[kind]
                 if one["loss"] == row["loss"] and lists in (None, str(one["lists"]))
                 for x in one["positions"].split()
             ]
             ndcg = fmean(1 / math.log2(1 + x) if x <= 10 else 0.0 for x in at)
             found = fmean(1 / x for x in at), ndcg, fmean(x == 1 for x in at)
             assert (row["mrr"], row["ndcg_10"], row["p_1"]) == pytest.approx(found, rel=1e-3)
+            for k, recall in row.get("recall", {}).items():
+                assert recall == pytest.approx(fmean(x <= int(k) for x in at), rel=1e-3)
+
+
+@slow
+def test_lists_of_long_runs(tmp_path):
+    result = run("candidates.py", tmp_path / "result.json", "--rows", "1000", "2000")
+    kept = committed("candidates.json")
+    assert shape(result["sizes"]) == shape(kept["sizes"])
+    assert [row.get("lists") for row in result["sizes"]] == [None, 10, 20]
+
+
+def test_the_memory_of_lists_grows_with_the_rows():
+    start, *sizes = committed("candidates.json")["sizes"]
+    per_row = [(row["peak_mib"] - start["peak_mib"]) / row["rows"] for row in sizes]
+    assert sizes[-1]["rows"] == 1_000_000
+    assert per_row == sorted(per_row, reverse=True)  # at most in proportion to the rows
+
+
+def test_a_step_of_a_retriever_takes_at_most_the_time_of_the_librarys():
+    steps = committed("retrievers.json")["steps"]
+    for lists in (16, 64):
+        own = [row for row in steps if row["lists"] == lists]
+        [library] = [row["step_seconds"] for row in own if row["loss"].startswith("library")]
+        assert all(row["step_seconds"] <= 1.1 * library for row in own)
 
 
 @slow
