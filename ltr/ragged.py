@@ -24,6 +24,29 @@ SPARE_POSITIONS = 1 << 14
 """Up to this many padded positions cost less than one more chunk."""
 
 
+def check_exclusive(
+    mask: Tensor | None,
+    lengths: Lengths | None,
+    qid: Tensor | None,
+    nested: bool = False,
+    padding: float | None = None,
+) -> None:
+    """Raise `ValueError` if more than one of the arguments defines the lists.
+
+    `padding` may be given only alone or with a mask.
+
+    >>> check_exclusive(None, [1, 2], torch.tensor([1, 2, 2]))
+    Traceback (most recent call last):
+    ValueError: mask, lengths and qid exclude each other, got lengths and qid
+    """
+    kinds = {"mask": mask, "lengths": lengths, "qid": qid, "nested tensors": nested or None}
+    chosen = [name for name, x in kinds.items() if x is not None]
+    if len(chosen) > 1:
+        raise ValueError(f"mask, lengths and qid exclude each other, got {' and '.join(chosen)}")
+    if padding is not None and chosen not in ([], ["mask"]):
+        raise ValueError(f"padding must be None with {chosen[0]}, got {padding!r}")
+
+
 def check_lengths(scores: Tensor, lengths: Lengths, name: str = "scores") -> Tensor:
     """Return lengths (R,) as int64; raise a ValueError if they do not fit flat scores (N,).
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ltr.ragged import (
     Lengths,
+    check_exclusive,
     check_lengths,
     chunks,
     flatten_nested,
@@ -241,29 +242,6 @@ def check_one_number(loss: nn.Module) -> None:
     """
     if getattr(loss, "reduction", None) == "none":
         raise ValueError("loss.reduction must be 'mean' or 'sum', got 'none'")
-
-
-def check_exclusive(
-    mask: Tensor | None,
-    lengths: Lengths | None,
-    qid: Tensor | None,
-    nested: bool,
-    padding: float | None,
-) -> None:
-    """Raise `ValueError` if more than one of the arguments defines the lists.
-
-    `padding` may be given only alone or with a mask.
-
-    >>> check_exclusive(None, [1, 2], torch.tensor([1, 2, 2]), False, None)
-    Traceback (most recent call last):
-    ValueError: mask, lengths and qid exclude each other, got lengths and qid
-    """
-    kinds = {"mask": mask, "lengths": lengths, "qid": qid, "nested tensors": nested or None}
-    chosen = [name for name, x in kinds.items() if x is not None]
-    if len(chosen) > 1:
-        raise ValueError(f"mask, lengths and qid exclude each other, got {' and '.join(chosen)}")
-    if padding is not None and chosen not in ([], ["mask"]):
-        raise ValueError(f"padding must be None with {chosen[0]}, got {padding!r}")
 
 
 def real_items(labels: Tensor, mask: Tensor | None, padding: float) -> Tensor:

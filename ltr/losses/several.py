@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ltr.losses.base import Loss, RankingLoss, Reduction, check_exclusive
-from ltr.ragged import Lengths, check_lengths, group_by_qid, sum_lists
+from ltr.losses.base import Loss, RankingLoss, Reduction
+from ltr.ragged import Lengths, check_exclusive, check_lengths, group_by_qid, sum_lists
 from ltr.shapes import check_choice, check_mask, check_number
 
 How = Literal["sum", "chebyshev", "floor"]
@@ -205,7 +205,7 @@ class SeveralLabels(Loss):
                 f"labels must have the shape {(*scores.shape, len(self.names))}, that of the "
                 f"scores and an axis for {', '.join(self.names)}, got {shape}"
             )
-        check_exclusive(mask, lengths, qid, False, None)
+        check_exclusive(mask, lengths, qid)
         if mask is not None:
             check_mask(mask, scores.shape)
         rows = {"scores": scores, "labels": labels, "weights": weights, **extra}

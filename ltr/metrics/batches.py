@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ltr.metrics.ranked import ListValues, rank
-from ltr.ragged import Lengths, check_lengths, chunks, from_chunks, group_by_qid
+from ltr.ragged import Lengths, check_exclusive, check_lengths, chunks, from_chunks, group_by_qid
 from ltr.shapes import check_lists
 
 if TYPE_CHECKING:
@@ -105,10 +105,7 @@ class Batch:
 
     def _ragged(self) -> tuple[dict[str, Tensor], Tensor]:
         """Return the columns with one list after the other, and the lengths (R,) int64."""
-        exclusive = {"mask": self.mask, "lengths": self.lengths, "qid": self.qid}
-        given = [name for name, x in exclusive.items() if x is not None]
-        if len(given) > 1:
-            raise ValueError(f"mask, lengths and qid exclude each other, got {' and '.join(given)}")
+        check_exclusive(self.mask, self.lengths, self.qid)
         if self.lengths is not None:
             lengths = check_lengths(self.scores, self.lengths)
             return self._columns(), lengths
