@@ -422,8 +422,9 @@ def test_the_same_files_give_the_same_wheel(wheel: Path, tmp_path: Path):
     assert built(tmp_path).read_bytes() == wheel.read_bytes()
 
 
-def test_the_wheel_has_the_name_that_the_page_installs(wheel: Path):
-    page = (ROOT / "docs" / "install.md").read_text("utf-8")
+@pytest.mark.parametrize("name", ["install.md", "production.md"])
+def test_the_wheel_has_the_name_that_the_page_installs(wheel: Path, name: str):
+    page = (ROOT / "docs" / name).read_text("utf-8")
     assert set(re.findall(r"ltr_torch-[\w.]+?-py3-none-any\.whl", page)) == {wheel.name}
 
 
