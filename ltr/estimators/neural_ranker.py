@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, overload
 
 import numpy as np
 from sklearn.utils import Tags
@@ -40,14 +40,16 @@ from ltr.estimators.parameters import (
     max_levels,
     settings,
 )
-from ltr.estimators.scoring import RankingEstimator
+from ltr.estimators.scoring import RankingEstimator, check_test
 from ltr.estimators.screening import Trial, choose_settings, evenly, try_out
 from ltr.losses import RankingLoss, SeveralLabels
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble, RankingModel, Scorer
 
 if TYPE_CHECKING:
-    from ltr.export import Exported
+    from ltr.export import EngineExport, Exported
+    from ltr.export.engines import Engine
+    from ltr.export.program import Target
 
 Callback = Callable[[list[list[float]]], Any]
 
@@ -351,32 +353,52 @@ class NeuralRanker(RankingEstimator):
         names = self._queries(self.model_, frame.num_rows, qid, group)
         return self.model_.predict(frame, names, device=device(self))
 
+    @overload
     def export(
         self,
         path: str | PathLike[str],
         *,
-        to: Literal["onnx", "torch"] | None = None,
+        to: "Target | None" = None,
         opset: int = 17,
         per_document: bool = False,
         test: tuple[Any, Any, Any] | None = None,
-    ) -> "Exported":
+    ) -> "Exported": ...
+    @overload
+    def export(
+        self, path: str | PathLike[str], *, to: "Engine", test: tuple[Any, Any, Any] | None = None
+    ) -> "EngineExport": ...
+    def export(
+        self,
+        path: str | PathLike[str],
+        *,
+        to: "Target | Engine | None" = None,
+        opset: int = 17,
+        per_document: bool = False,
+        test: tuple[Any, Any, Any] | None = None,
+    ) -> "Exported | EngineExport":
         """Write the model for other programs; see `ltr.export.export_model`.
 
         Args:
-            path: a file that ends in .onnx or .pt2, or a folder.
+            path: a file that ends in .onnx or .pt2, or a folder; for a search engine, a file that
+                ends in .json, or a folder.
             to: "onnx" or "torch". Default: the format that the ending of `path` names, otherwise
-                "onnx".
+                "onnx". Or the name of a search engine, if the scorer is linear.
             opset: the version of the ONNX operator set.
             per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
-            test: (X, y, qid) of test lists, for the metrics of the model card.
+            test: (X, y, qid) of test lists, for the metrics of the model card. For a search engine,
+                rows that the check of the file compares too.
         """
         from ltr.export import export_model
+        from ltr.export.engines import ENGINES
         from ltr.export.write import is_file
 
         check_is_fitted(self)
+        options: dict[str, Any] = {"to": to, "per_document": per_document}
+        if to in ENGINES:
+            rows, _, qid = (None, None, None) if test is None else check_test(test)
+            return export_model(self.model_, path, rows=rows, qid=qid, **options)
         # A folder also gets a configuration, so that `load` can read the folder. A file gets none.
-        saved = None if is_file(path) else self.saved()
-        options = {"to": to, "opset": opset, "per_document": per_document, "saved": saved}
+        options |= {"opset": opset, "saved": None if is_file(path) else self.saved()}
         return export_model(self.model_, path, **options, evaluation=self._evaluation(test))
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -193,9 +193,7 @@ class RankingEstimator(BaseEstimator):
             return None
         from ltr.export.card import card_metrics_of
 
-        if not isinstance(test, tuple | list) or len(test) != 3:
-            raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
-        X, y, qid = test
+        X, y, qid = check_test(test)
         labels = tables.as_labels(y, tables.row_count(X))
         groups, _ = tables.list_groups(tables.query_names(len(labels), qid, None))
         order = np.argsort(groups, kind="stable")
@@ -228,6 +226,14 @@ def _input_tags(ranker: Any) -> InputTags:
     if is_trees(ranker):
         return InputTags(allow_nan=True, categorical=True)
     return get_tags(ranker).input_tags if hasattr(ranker, "__sklearn_tags__") else InputTags()
+
+
+def check_test(test: Any) -> tuple[Any, Any, Any]:
+    """Return test lists (X, y, qid); raise a `ValueError` if they have another form."""
+    if not isinstance(test, tuple | list) or len(test) != 3:
+        raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
+    X, y, qid = test
+    return X, y, qid
 
 
 def mean_of_lists(

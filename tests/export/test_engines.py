@@ -438,7 +438,7 @@ def test_linear_models(scorer, to, tmp_path):
     X, y, qid = table()
     X = X[:, [0, 2]]
     members = 2 if isinstance(scorer, LinearScorer) else 1
-    ranker = NeuralRanker(
+    ranker: Any = NeuralRanker(
         scorer=scorer, members=members, transform=TableTransform(), max_epochs=2, verbose=0
     )
     ranker.fit(X, y, qid=qid)
@@ -457,7 +457,7 @@ def test_linear_models(scorer, to, tmp_path):
     np.testing.assert_allclose(difference, difference.mean(), atol=1e-4)
     assert any("bias" in note for note in written.notes)
     X[:5, 0] = np.nan  # the model takes the median for it, the engine 0
-    written = export_model(ranker, tmp_path, to=to, rows=X, qid=qid)
+    written = ranker.export(tmp_path, to=to, test=(X, y, qid))
     assert any("5 of 400 rows have missing values" in note for note in written.notes)
 
 
@@ -497,6 +497,19 @@ def test_what_engines_do_not_take_is_refused_in_one_line(tmp_path):
         with pytest.raises(ValueError, match=message) as error:
             export_model(model, tmp_path / "m", to=to)
         assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("to", ENGINES)
+def test_a_network_cannot_go_into_an_engine_by_its_own_method_either(to, tmp_path):
+    X, y, qid = table()
+    network: Any = NeuralRanker(scorer=MLPScorer(hidden=(4,)), members=1, max_epochs=1, verbose=0)
+    network.fit(X, y, qid=qid)
+    for test in None, (X, y, qid):
+        with pytest.raises(ValueError, match=r"^scorer must be linear for a search .*: export it"):
+            network.export(tmp_path / "m", to=to, test=test)
+    with pytest.raises(ValueError, match=r"test must be \(X, y, qid\), got ndarray"):
+        network.export(tmp_path / "m", to=to, test=X)
     assert not list(tmp_path.iterdir())
 
 
