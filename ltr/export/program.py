@@ -177,7 +177,8 @@ def describe(module: ExportedModule) -> dict[str, Any]:
         was not trained on a table; `dates`: the columns of `features` that are days since
         1970-01-01 (and, with two features, the hour of the day), each with its zone: "utc" or,
         without a time zone, "naive"; `categories`: for each column its kind and its levels, whose
-        codes count from 1.
+        codes count from 1; `keys`: the names of the columns "qid", "label" (a list for several)
+        and "doc_id" in training, each None if there was none.
 
     >>> from ltr.models import LinearScorer
     >>> describe(ExportedRanker(RankingModel(LinearScorer(3))))["inputs"]
@@ -191,4 +192,5 @@ def describe(module: ExportedModule) -> dict[str, Any]:
         "per_document": module.per_document,
         "looks_at_list": module.looks_at_list,
         **{key: columns.get(key) for key in ("features", "dates", "categories")},
+        "keys": {key: columns.get(key) for key in ("qid", "label", "doc_id")},
     }

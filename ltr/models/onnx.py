@@ -21,7 +21,9 @@ class OnnxModel:
 
     Attributes:
         ranker: the ranker of the file.
-        schema: how the columns of a table are used; None if the file has no names of columns.
+        schema: how the columns of a table are used; None if the file has no names of columns. A
+            file of an older version lacks the names of the columns of the queries, labels and
+            documents; its `qid` is then "".
         num_features: the number of features of a document.
         looks_at_list: whether a score depends on the other documents of the list.
         takes_exact: True: the ranker rounds numbers to the type of its inputs.
@@ -32,7 +34,10 @@ class OnnxModel:
     def __init__(self, ranker: OnnxRanker) -> None:
         self.ranker = ranker
         steps = steps_of(ranker.about, STEPS)
-        self.schema = Schema("", steps=steps) if steps else None
+        keys = ranker.about.get("keys", {})
+        qid, label, doc_id = keys.get("qid") or "", keys.get("label"), keys.get("doc_id")
+        label = tuple(label) if isinstance(label, list) else label  # of several labels
+        self.schema = Schema(qid, label, doc_id=doc_id, steps=steps) if steps else None
         self.num_features: int = ranker.about["num_features"]
         self.looks_at_list: bool = ranker.about["looks_at_list"]
 

@@ -24,6 +24,7 @@ from ltr.cli.models import find_model
 from ltr.cli.predict import descending
 from ltr.datasets import convert
 from ltr.estimators import Blend, NeuralRanker
+from ltr.export import describe
 from ltr.metrics import functional as F
 from ltr.metrics.trec import read_run
 from ltr.models import AttentionScorer, LinearScorer, MLPScorer, RankingModel
@@ -58,17 +59,29 @@ def models(ltr, saved, tmp_path):
     return ltr
 
 
-def test_explain_takes_an_onnx_file_and_the_column_of_its_queries(models):
-    answer = models("explain", "model.onnx", "new.csv", "--query", "q1")
+@pytest.fixture
+def older(models, saved, monkeypatch):
+    """The name of an ONNX file as older versions wrote it, without the names of the keys."""
+
+    def without_keys(module):
+        return {name: x for name, x in describe(module).items() if name != "keys"}
+
+    monkeypatch.setattr("ltr.export.write.describe", without_keys)
+    saved[1]["model"].export("older.onnx")
+    return "older.onnx"
+
+
+def test_explain_takes_an_onnx_file_and_the_column_of_its_queries(models, older):
+    answer = models("explain", older, "new.csv", "--query", "q1")
     assert answer.code == 2
-    message = "--qid is required: model.onnx names no column of the queries\n"
+    message = "--qid is required: older.onnx names no column of the queries\n"
     assert answer.err == f"ltr explain: {message}"
     found = [
-        models("explain", name, "new.csv", "--query", "q1", "--qid", "query").out
-        for name in ("model", "model.onnx")
+        models("explain", name, "new.csv", "--query", "q1", *more).out
+        for name, more in [("model", ()), ("model.onnx", ()), (older, ("--qid", "query"))]
     ]
     assert "query q1: " in found[0]
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 def test_scores_do_not_replace_the_table(models):
@@ -84,8 +97,7 @@ def test_scores_do_not_replace_the_table(models):
 def test_every_model_scores_a_file_as_it_does_in_python(models, saved, name, monkeypatch):
     monkeypatch.setattr("ltr.datasets.table_files.ROWS", 7)
     new = pd.read_csv("new.csv")
-    names = ("--qid", "query", "--label", "grade") if name == "model.onnx" else ()
-    answer = models("predict", name, "new.csv", "--output", "p.parquet", "--doc-id", "sku", *names)
+    answer = models("predict", name, "new.csv", "--output", "p.parquet", "--doc-id", "sku")
     assert answer.code == 0, answer.err
     assert answer.out == "wrote p.parquet: 61 rows\n"
     found = pd.read_parquet("p.parquet")
@@ -102,12 +114,12 @@ def test_every_model_scores_a_file_as_it_does_in_python(models, saved, name, mon
     # another order of rows and columns, another format: the same scores
     order = np.random.default_rng(0).permutation(61)
     new.iloc[order][new.columns[::-1]].to_parquet("shuffled.parquet")
-    assert models("predict", name, "shuffled.parquet", "--output", "s.csv", *names).code == 0
+    assert models("predict", name, "shuffled.parquet", "--output", "s.csv").code == 0
     again = pd.read_csv("s.csv")
     assert list(again.columns) == ["query", "grade", "score", "rank"]
     np.testing.assert_allclose(again["score"], expected[order], rtol=1e-4, atol=1e-5)
     # the metrics are those of the scores
-    answer = models("test", name, "new.csv", "--metrics", "ndcg@3", "--output", "m.json", *names)
+    answer = models("test", name, "new.csv", "--metrics", "ndcg@3", "--output", "m.json")
     assert answer.code == 0, answer.err
     lists = [group for _, group in new.assign(score=expected).groupby("query", sort=False)]
     values = [
