@@ -1,12 +1,16 @@
 """The base class of losses, which also reduces the values of all lists to one number."""
 
+import inspect
 import math
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from ltr.names import nearest
 from ltr.ragged import (
     Lengths,
     check_exclusive,
@@ -141,11 +145,13 @@ class RankingLoss(Loss):
             extra: further tensors for parameters of `per_list`, in the shape of the scores.
 
         Raises:
-            ValueError: a shape or dtype is wrong; a label or a weight of a real item is not finite;
+            ValueError: a shape or dtype is wrong; `per_list` does not return one value for each
+                list; a label or a weight of a real item is not finite;
                 a weight is negative; a label is negative and `grades` is True; a label is above
                 `most_label`. Values are checked on the CPU only: on a GPU the check would wait for
                 the device, and in `torch.compile` and `vmap` tensors have no values to read. In
                 these cases an invalid label or weight makes the loss of its list NaN.
+            TypeError: an argument of `extra` is unknown to `per_list`.
 
         >>> from ltr.losses import SoftmaxLoss
         >>> scores, labels = torch.tensor([1.0, 0.0, 2.0]), torch.tensor([1.0, 1.0, 0.0])
@@ -154,6 +160,8 @@ class RankingLoss(Loss):
         """
         if labels is None:
             raise ValueError("labels must be a tensor, got None")
+        if extra and not torch.compiler.is_compiling():  # `torch.compile` cannot read signatures
+            self._check_names(name for name, x in extra.items() if x is not None)
         given: dict[str, Any] = {"labels": labels, "weights": weights, **extra}
         nested = isinstance(scores, Tensor) and scores.is_nested
         if nested or lengths is not None or qid is not None or padding is not None:
@@ -175,8 +183,11 @@ class RankingLoss(Loss):
         with full_precision(scores):
             if lengths is None:
                 each = self.per_list(mask=mask, **{"weights": None, **columns})
+                lists = scores.shape[:-1]
+                if not isinstance(each, Tensor) or each.shape[each.dim() - len(lists) :] != lists:
+                    raise self._wrong_result(each, lists)
                 bad = None if wrong is None else wrong.any(-1)
-                samples = each.dim() - (scores.dim() - 1)
+                samples = each.dim() - len(lists)
             else:
                 lengths = check_lengths(scores, lengths)
                 each = self._per_ragged_list(columns, lengths)
@@ -201,8 +212,48 @@ class RankingLoss(Loss):
         parts = []
         for lists, mask, tensors in chunks(lengths, *columns.values()):
             padded = dict(zip(columns, tensors, strict=True))
-            parts.append((lists, self.per_list(mask=mask, **{"weights": None, **padded})))
+            each = self.per_list(mask=mask, **{"weights": None, **padded})
+            if not isinstance(each, Tensor) or each.shape[-1:] != lists.shape:
+                raise self._wrong_result(each, lists.shape)
+            parts.append((lists, each))
         return from_chunks(parts, len(lengths))
+
+    def _wrong_result(self, each: Any, lists: torch.Size) -> ValueError:
+        """Return the error for a result of `per_list` that is not one value for each list."""
+        got = tuple(each.shape) if isinstance(each, Tensor) else f"a {type(each).__name__}"
+        return ValueError(
+            f"{type(self).__name__}.per_list must return one value for each list, a tensor "
+            f"{tuple(lists)}, got {got}"
+        )
+
+    def _check_names(self, names: Iterable[str]) -> None:
+        """Raise `TypeError` if one of the names is no argument of `forward` or `per_list`."""
+        known = self._argument_names()
+        if known is None:
+            return
+        for name in names:
+            if name not in known:
+                raise TypeError(
+                    f"{type(self).__name__}() got an unexpected keyword argument {name!r}: "
+                    f"{nearest(name, known)}"
+                )
+
+    def _argument_names(self) -> set[str] | None:
+        """Return the names of the optional arguments, or None if any name may be given.
+
+        If `per_list` takes any name, as that of a loss around other losses does, the names are also
+        those of the inner losses.
+        """
+        names, any_name = _optional(type(self).per_list)
+        known = {"mask", "weights", "lengths", "qid", "padding", *names}
+        if not any_name:
+            return known
+        inner = [
+            part._argument_names() for part in self.children() if isinstance(part, RankingLoss)
+        ]
+        if not inner or None in inner:
+            return None
+        return known.union(*(own for own in inner if own is not None))
 
     def _checked(
         self, given: dict[str, Tensor | None], mask: Tensor | None, dtype: torch.dtype
@@ -230,6 +281,14 @@ class RankingLoss(Loss):
     def extra_repr(self) -> str:
         """Return the reduction, unless it is the default."""
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
+
+
+@lru_cache
+def _optional(per_list: Callable[..., Tensor]) -> tuple[tuple[str, ...], bool]:
+    """Return the names of the optional parameters, and whether any other name may be given."""
+    several = inspect.signature(per_list).parameters.values()
+    names = tuple(one.name for one in several if one.default is not one.empty)
+    return names, any(one.kind is one.VAR_KEYWORD for one in several)
 
 
 def check_one_number(loss: nn.Module) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.losses.base import Loss, RankingLoss, Reduction
+from ltr.names import nearest
 from ltr.ragged import Lengths, check_exclusive, check_lengths, group_by_qid, sum_lists
 from ltr.shapes import check_choice, check_mask, check_number
 
@@ -197,7 +198,11 @@ class SeveralLabels(Loss):
         """
         unknown = [name for name in extra if name not in self.side_inputs]
         if unknown:
-            raise TypeError(f"{type(self).__name__} got an unexpected argument {unknown[0]!r}")
+            known = {"mask", "weights", "lengths", "qid", *self.side_inputs}
+            raise TypeError(
+                f"{type(self).__name__} got an unexpected argument {unknown[0]!r}: "
+                f"{nearest(unknown[0], known)}"
+            )
         is_tensor = isinstance(labels, Tensor)
         if not is_tensor or labels.shape != (*scores.shape, len(self.names)):
             shape = tuple(labels.shape) if is_tensor else repr(labels)

@@ -140,6 +140,7 @@ class Unbiased(RankingLoss):
     ) -> Tensor:
         """Return the loss of scores (..., n) against clicks (..., n); see `RankingLoss.forward`."""
         if self.self_normalize and not self.every_item:
+            self._check_names(given)
             weight, number = (
                 _SumOfClicks(inverse)(scores, labels, mask, weights, **given)
                 for inverse in (self._inverse, None)

@@ -233,3 +233,88 @@ def test_labels_are_needed():
     for padding in (None, -1):
         with pytest.raises(ValueError, match="labels must be a tensor, got None"):
             SoftNDCG()(torch.zeros(3), None, padding=padding)
+
+
+def returning(result):
+    """Return a loss whose `per_list` returns `result(scores)`."""
+
+    class Own(RankingLoss):
+        def per_list(self, scores, labels, mask, weights):
+            return result(scores)
+
+    return Own()
+
+
+@pytest.mark.parametrize(
+    ("result", "got"),
+    [
+        (lambda scores: scores, r"\(2, 3\)"),
+        (lambda scores: scores.sum(-1, keepdim=True), r"\(2, 1\)"),
+        (lambda scores: scores.sum(), r"\(\)"),
+        (lambda scores: scores[:1].sum(-1), r"\(1,\)"),
+        (lambda scores: [0.0, 0.0], "a list"),
+        (lambda scores: None, "a NoneType"),
+    ],
+)
+def test_per_list_must_return_one_value_for_each_list(result, got):
+    loss, scores, labels = returning(result), torch.zeros(2, 3), torch.ones(2, 3)
+    wanted = rf"^Own\.per_list must return one value for each list, a tensor \(2,\), got {got}$"
+    with pytest.raises(ValueError, match=wanted):
+        loss(scores, labels)
+    with pytest.raises(ValueError, match=wanted):
+        Penalized(loss)(scores, labels)
+    for form in ({"lengths": [3, 3]}, {"qid": torch.tensor([4, 4, 4, 1, 1, 1])}):
+        with pytest.raises(ValueError, match=wanted):
+            loss(scores.flatten(), labels.flatten(), **form)
+
+
+def test_the_shape_of_per_list_in_several_axes_and_in_vmap():
+    loss, scores = returning(lambda scores: scores.flatten(0, -2).sum(-1)), torch.zeros(4, 2, 3)
+    with pytest.raises(ValueError, match=r"a tensor \(4, 2\), got \(8,\)"):
+        loss(scores, scores)
+    loss = returning(lambda scores: scores)
+    with pytest.raises(ValueError, match=r"a tensor \(2,\), got \(2, 3\)"):
+        torch.func.vmap(loss)(scores, scores)
+    with pytest.raises(ValueError, match=r"a tensor \(\), got a float"):
+        returning(lambda scores: 1.0)(scores[0, 0], scores[0, 0])
+
+
+def test_leading_axes_of_per_list_are_samples():
+    scores = torch.tensor([[1.0, 3.0], [2.0, 6.0]])
+    loss = returning(lambda scores: torch.stack([scores.sum(-1), 3 * scores.sum(-1)]))
+    loss.reduction = "none"
+    torch.testing.assert_close(loss(scores, scores), torch.tensor([8.0, 16.0]))
+    flat = scores.flatten()
+    torch.testing.assert_close(loss(flat, flat, lengths=[2, 2]), torch.tensor([8.0, 16.0]))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [SoftNDCG(), TopKLoss(), Penalized(), Unbiased(), Unbiased(self_normalize=True)],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_an_unknown_argument_is_named_with_the_nearest(loss):
+    scores, labels = torch.zeros(6), torch.tensor([1, 0, 0, 1, 0, 0])
+    wrong = r"got an unexpected keyword argument 'lngths': did you mean lengths\?$"
+    with pytest.raises(TypeError, match=wrong):
+        loss(scores, labels, lngths=[3, 3])
+    with pytest.raises(TypeError, match=r"'quid': did you mean qid\?$"):
+        loss(scores, labels, quid=labels)
+
+
+def test_arguments_that_another_loss_takes():
+    scores, labels = torch.zeros(3), torch.tensor([1, 0, 0])
+    others = "choose from lengths, mask, padding, qid, weights"
+    with pytest.raises(TypeError, match=rf"^SoftNDCG\(\) .* 'position': {others}$"):
+        SoftNDCG()(scores, labels, position=labels)
+    with pytest.raises(TypeError, match=r"'positin': did you mean position\?$"):
+        Unbiased()(scores, labels, positin=labels)
+    with pytest.raises(TypeError, match=r"'protect': did you mean protected\?$"):
+        Penalized()(scores, labels, protect=labels)
+    assert SoftNDCG()(scores, labels, position=None) == SoftNDCG()(scores, labels)
+
+    class Any(RankingLoss):
+        def per_list(self, scores, labels, mask, weights, **extra):
+            return sum(extra.values()).sum(-1)
+
+    assert Any()(scores, labels, whatever=torch.ones(3)) == 3
