@@ -494,6 +494,13 @@ def test_trust_is_a_list_of_packages(trust: Any):
         from_config(1, trust=trust)
 
 
+def test_main_is_no_package_to_trust():
+    with pytest.raises(
+        ValueError, match=r"got \['own', '__main__'\]: move the class from __main__"
+    ):
+        from_config(1, trust=["own", "__main__"])
+
+
 def of_numpy(value: Any) -> Any:
     """The same number, flag or sequence of numbers in numpy's types; None if it is none of them."""
     if isinstance(value, bool):

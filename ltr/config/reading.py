@@ -18,6 +18,10 @@ _FUNCTIONS = tuple(
 )
 
 
+class NotTrusted(ValueError):
+    """The error for a class or function whose package is not named in `trust`."""
+
+
 def from_config(
     config: Any,
     base: type | tuple[type, ...] | None = None,
@@ -78,6 +82,11 @@ def check_trust(trust: Sequence[str]) -> tuple[str, ...]:
     """
     several = isinstance(trust, Iterable) and not isinstance(trust, str)
     names = tuple(trust) if several else ()
+    if "__main__" in names:
+        raise ValueError(
+            f"trust must name packages that other programs can import, got {trust!r}: move the "
+            "class from __main__ (a script or a notebook) into a module, and save the model again"
+        )
     if not several or not all(isinstance(name, str) and _is_dotted(name) for name in names):
         raise ValueError(f"trust must be a list of packages, such as ['mypackage'], got {trust!r}")
     return names
@@ -197,7 +206,7 @@ class _Reader:
         module, _, name = path.rpartition(".")
         if not is_within(module, (*_PACKAGES, *self.trust)):
             package = path.partition(".")[0]
-            raise ValueError(
+            raise NotTrusted(
                 f"{_at(where)}{path} is in the package {package}, which is not named in trust: if "
                 f"you trust its code, give trust=[{package!r}] (--trust {package} of a command)"
             )
@@ -215,7 +224,7 @@ class _Reader:
 
     def _check_home(self, value: Any, path: str, homes: tuple[str, ...], where: str) -> None:
         if not is_within(value.__module__, homes):
-            raise ValueError(
+            raise NotTrusted(
                 f"{_at(where)}{path} is defined in {value.__module__}, which is not named in trust"
             )
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ltr.config import check_trust, from_config, parameters, read_arguments, to_config
 from ltr.config.folder import CONFIG, WEIGHTS, configs, describing, read_folder
+from ltr.config.reading import NotTrusted
 from ltr.estimators.columns import Column
 from ltr.estimators.parameters import check_parameters
 from ltr.models import Ensemble, RankingModel
@@ -75,10 +76,22 @@ def make(
         raise ValueError(f"{Path(path) / CONFIG} is not the configuration of a {cls.__name__}")
     for name, reason in content["unsaved"].items():
         if name not in given:
-            raise ValueError(f"{name} must be given, as it could not be saved: {reason}")
-    saved = content["parameters"].items()
-    arguments = {name: value for name, value in saved if name not in given}
-    new = cls(**{**read_arguments(cls, arguments, trusted), **given})
+            raise ValueError(
+                f"{name} must be given, as in load(path, {name}=...), as it could not be saved: "
+                f"{reason}"
+            )
+    arguments = dict(given)
+    for name, value in content["parameters"].items():
+        if name not in given:
+            try:
+                arguments |= read_arguments(cls, {name: value}, trusted)
+            except NotTrusted as error:
+                if prefix:  # a blend takes no parameters of its rankers
+                    raise
+                raise ValueError(
+                    f"{error}; or give {name} itself: load(path, {name}=...)"
+                ) from None
+    new = cls(**arguments)
     check_parameters(new)
     parts = {}
     if content["scorer"] is None:

@@ -146,11 +146,11 @@ class RankingLoss(Loss):
 
         Raises:
             ValueError: a shape or dtype is wrong; `per_list` does not return one value for each
-                list; a label or a weight of a real item is not finite;
-                a weight is negative; a label is negative and `grades` is True; a label is above
-                `most_label`. Values are checked on the CPU only: on a GPU the check would wait for
-                the device, and in `torch.compile` and `vmap` tensors have no values to read. In
-                these cases an invalid label or weight makes the loss of its list NaN.
+                list; a label or a weight of a real item is not finite; a weight is negative; a
+                label is negative and `grades` is True; a label is above `most_label`. Values are
+                checked on the CPU only: on a GPU the check would wait for the device, and in
+                `torch.compile` and `vmap` tensors have no values to read. In these cases an invalid
+                label or weight makes the loss of its list NaN.
             TypeError: an argument of `extra` is unknown to `per_list`.
 
         >>> from ltr.losses import SoftmaxLoss

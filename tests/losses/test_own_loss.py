@@ -1,5 +1,6 @@
 """A loss of one's own, as docs/losses/own.md shows it, in a Trainer, in trees and in `ltr fit`."""
 
+import importlib
 import subprocess
 import sys
 from doctest import DocTestParser
@@ -14,8 +15,9 @@ from lightning.pytorch import Trainer
 
 from ltr.boosting import objective
 from ltr.datasets import TableDataModule
-from ltr.losses import RankingLoss
-from ltr.models import MLPScorer
+from ltr.estimators import NeuralRanker
+from ltr.losses import Penalized, RankingLoss
+from ltr.models import MLPScorer, RankingModel
 from ltr.modules import Ranker
 
 PAGE = Path(__file__).parents[2] / "docs" / "losses" / "own.md"
@@ -63,6 +65,38 @@ def test_a_trainer_takes_it(focal: RankingLoss):
     )
     trainer.fit(Ranker(MLPScorer(hidden=(8,)), focal), datamodule=data)
     assert trainer.callback_metrics["train_loss"] > 0
+
+
+def test_a_ranker_is_loaded_with_it_or_with_trust(
+    focal: RankingLoss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    features, labels, qid = table()
+    (tmp_path / "its_module.py").write_text(source())
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("its_module")
+    ranker = NeuralRanker(loss=module.Focal(gamma=1.5), members=1, max_epochs=1, verbose=0)
+    ranker.fit(features, labels, qid=qid)
+    ranker.save(tmp_path / "model")
+    wrong = r"trust=\['its_module'\].*; or give loss itself: load\(path, loss=\.\.\.\)$"
+    with pytest.raises(ValueError, match=f"^loss: its_module.Focal is in the package .*{wrong}"):
+        NeuralRanker.load(tmp_path / "model")
+    trusted = NeuralRanker.load(tmp_path / "model", trust=["its_module"])
+    assert type(trusted.loss) is module.Focal
+    assert vars(trusted.loss)["gamma"] == 1.5
+    again = NeuralRanker.load(tmp_path / "model", loss=focal)
+    assert again.loss is focal
+    np.testing.assert_array_equal(again.predict(features), ranker.predict(features))
+    model = RankingModel.load(tmp_path / "model")
+    np.testing.assert_array_equal(model.predict(features), ranker.predict(features))
+
+    ranker.loss = Penalized(focal)  # a class without a module, inside another loss
+    with pytest.warns(UserWarning, match="loss was not saved"):
+        ranker.save(tmp_path / "unsaved")
+    with pytest.raises(
+        ValueError, match=r"^loss must be given, as in load\(path, loss=\.\.\.\), as"
+    ):
+        NeuralRanker.load(tmp_path / "unsaved")
+    assert NeuralRanker.load(tmp_path / "unsaved", loss=focal).loss is focal
 
 
 @pytest.mark.slow  # a process that trains
