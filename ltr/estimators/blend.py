@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from itertools import chain
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -224,8 +225,8 @@ class Blend(RankingEstimator):
         """A model that scores lists, tables and files, and finds the columns by their names."""
         check_is_fitted(self)
         given = self._rankers() or self.rankers_
-        each = zip(self._names_of_fitted(), self.rankers_, given, self.relative_, strict=True)
-        members = [_member(*known) for known in each]
+        arguments = zip(self._names_of_fitted(), self.rankers_, given, self.relative_, strict=True)
+        members = [_member(*of_member) for of_member in arguments]
         return BlendModel(members, self.schema_, self.columns_, self.scales_, self.weights_)
 
     @property
@@ -311,10 +312,12 @@ class Blend(RankingEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters; if `deep`, those of the rankers too (see the class)."""
         parameters = super().get_params(deep=False)
-        for name, one in zip(_names(self._rankers()), self._rankers(), strict=True) if deep else ():
-            parameters[name] = one
-            own = hasattr(one, "get_params") and not isinstance(one, type)
-            inner = one.get_params() if own else {}
+        for name, ranker in (
+            zip(_names(self._rankers()), self._rankers(), strict=True) if deep else ()
+        ):
+            parameters[name] = ranker
+            own = hasattr(ranker, "get_params") and not isinstance(ranker, type)
+            inner = ranker.get_params() if own else {}
             parameters |= {f"{name}__{key}": value for key, value in inner.items()}
         return parameters
 
@@ -325,7 +328,7 @@ class Blend(RankingEstimator):
         names = _names(self._rankers())
         if any(name in params for name in names):
             own = zip(names, self._rankers(), strict=True)
-            self.rankers = [params.pop(name, one) for name, one in own]
+            self.rankers = [params.pop(name, ranker) for name, ranker in own]
         super().set_params(**params)
         return self
 
@@ -348,13 +351,13 @@ class Blend(RankingEstimator):
         given = self.rankers
         if not self._rankers() and given is not None and not isinstance(given, NeuralRanker):
             raise ValueError(f"rankers must be a list of estimators or None, got {given!r}")
-        for one in self._rankers():
+        for ranker in self._rankers():
             methods = "fit", "predict", "get_params"
-            made = not isinstance(one, type) and all(hasattr(one, name) for name in methods)
-            if not made and not is_booster(one):
+            made = not isinstance(ranker, type) and all(hasattr(ranker, name) for name in methods)
+            if not made and not is_booster(ranker):
                 raise ValueError(
                     f"rankers must have `fit`, `predict` and `get_params`, or be a Booster, got "
-                    f"{one!r}"
+                    f"{ranker!r}"
                 )
         if not check_number("validation", self.validation, minimum=0) < 1:
             raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
@@ -377,16 +380,18 @@ class Blend(RankingEstimator):
                 f"y must not be the same everywhere, got {train.labels[0]:g} in all rows "
                 f"(n_samples={len(train.labels)}): there is nothing to learn"
             )
-        candidates = [[one] for one in self._rankers()]
+        candidates = [[ranker] for ranker in self._rankers()]
         if not candidates:
             network = self.rankers or NeuralRanker(verbose=self.verbose)
             candidates = [[network], self._default_trees(val is not None)]
-        for one in (one for some in candidates for one in some):
-            _check_takes(one, train)
+        for ranker in chain.from_iterable(candidates):
+            _check_takes(ranker, train)
         self.rankers_ = [None] * len(candidates)
         self.relative_ = [False] * len(candidates)
         # The networks are fitted first: they decide whether trees get columns relative to the list.
-        networks = [at for at, some in enumerate(candidates) if isinstance(some[0], NeuralRanker)]
+        networks = [
+            at for at, rankers in enumerate(candidates) if isinstance(rankers[0], NeuralRanker)
+        ]
         others = [at for at in range(len(candidates)) if at not in networks]
         for at in (*networks, *others):
             looks = at in others and any(self.rankers_[i].settings_["relative"] for i in networks)
@@ -417,7 +422,7 @@ class Blend(RankingEstimator):
             if not tables.row_count(X):
                 raise ValueError("X must have at least one row, got none")
         # The members share the levels of the one that asks for the most.
-        networks = [one for one in self._members() if isinstance(one, NeuralRanker)]
+        networks = [member for member in self._members() if isinstance(member, NeuralRanker)]
         networks = networks or [NeuralRanker()]
         data, note = read_data(
             self,
@@ -425,7 +430,9 @@ class Blend(RankingEstimator):
             given,
             tables.row_numbers,
             validation=self.validation,
-            max_levels=lambda documents: max(max_levels(one, documents) for one in networks),
+            max_levels=lambda documents: max(
+                max_levels(network, documents) for network in networks
+            ),
             exact=True,
         )
         if len(labels := data.schema.labels) > 1:
@@ -486,11 +493,13 @@ class Blend(RankingEstimator):
 
         Among equally good candidates, and without validation lists, the first one is returned.
         """
-        fitted = [self._fitted(one, train, val, list_weights, relative) for one in candidates]
+        fitted = [
+            self._fitted(candidate, train, val, list_weights, relative) for candidate in candidates
+        ]
         if val is None or len(fitted) == 1:
             return fitted[0]
         members = [_member("", ranker, ranker, relative) for ranker in fitted]
-        means = [_ndcg(val, one.scores(val, self._tree_positions)).mean() for one in members]
+        means = [_ndcg(val, member.scores(val, self._tree_positions)).mean() for member in members]
         return fitted[int(np.argmax(means))]
 
     def _fitted(
@@ -521,10 +530,10 @@ class Blend(RankingEstimator):
 
     def _fit_scales(self, train: Rows) -> np.ndarray:
         """Return the scales (rankers,) of the scores, fitted as in an `Ensemble`."""
-        some = train.first(_SCALE_LISTS)
+        sample = train.first(_SCALE_LISTS)
         ensemble = Ensemble(members=len(self.rankers_))
-        scores = torch.from_numpy(self.model_.scaled(some))
-        ensemble.fit_scales(scores, torch.from_numpy(some.sizes))
+        scores = torch.from_numpy(self.model_.scaled(sample))
+        ensemble.fit_scales(scores, torch.from_numpy(sample.sizes))
         return ensemble.scales.double().numpy()
 
     def _tell(self, note: str) -> None:
@@ -537,12 +546,12 @@ class Blend(RankingEstimator):
 
 def _names(rankers: Sequence[Any]) -> list[str]:
     """Return the lower-case class names of rankers, numbered if a class occurs more than once."""
-    names = [type(one).__name__.lower() for one in rankers]
-    total, seen, found = Counter(names), Counter(), []
+    names = [type(ranker).__name__.lower() for ranker in rankers]
+    total, seen, unique = Counter(names), Counter(), []
     for name in names:
         seen[name] += 1
-        found.append(f"{name}-{seen[name]}" if total[name] > 1 else name)
-    return found
+        unique.append(f"{name}-{seen[name]}" if total[name] > 1 else name)
+    return unique
 
 
 def _member(name: str, fitted: Any, given: Any, relative: bool) -> Member:
@@ -598,21 +607,21 @@ def _evaluation(
     """Return the validation arguments that a `fit` takes."""
     if "group_id" in takes:  # CatBoost has no argument for validation qids
         pool = import_module("catboost").Pool
-        more = {"group_id": val.groups, "cat_features": given.get("cat_features")}
-        return {"eval_set": pool(X, val.labels, **more)}
+        pool_options = {"group_id": val.groups, "cat_features": given.get("cat_features")}
+        return {"eval_set": pool(X, val.labels, **pool_options)}
     if "eval_X" in takes:  # LightGBM warns if `eval_set` is used
-        found: dict[str, Any] = {"eval_X": (X,), "eval_y": (val.labels,)}
+        arguments: dict[str, Any] = {"eval_X": (X,), "eval_y": (val.labels,)}
     elif "eval_set" in takes:
-        found = {"eval_set": [(X, val.labels)]}
+        arguments = {"eval_set": [(X, val.labels)]}
     else:
         return {}
     if "verbose" in takes:  # by default, XGBRegressor prints its metric after each round
-        found["verbose"] = False
+        arguments["verbose"] = False
     if "eval_qid" in takes:
-        found["eval_qid"] = [val.groups]
+        arguments["eval_qid"] = [val.groups]
     elif "eval_group" in takes:
-        found["eval_group"] = [val.sizes]
-    return found
+        arguments["eval_group"] = [val.sizes]
+    return arguments
 
 
 def _stopping(ranker: Any, takes: Mapping[str, Any]) -> dict[str, Any]:

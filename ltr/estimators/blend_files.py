@@ -90,8 +90,8 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     rankers = []
     given = isinstance(blend.rankers, list | tuple)  # otherwise the rankers are the default ones
     originals = blend.rankers if given else blend.rankers_
-    each = zip(names, blend.rankers_, originals, strict=True)
-    for position, (name, fitted, given) in enumerate(each):
+    triples = zip(names, blend.rankers_, originals, strict=True)
+    for position, (name, fitted, given) in enumerate(triples):
         if type(fitted) is NeuralRanker:
             rankers.append(_neural_content(name, fitted))
             parts |= {f"{position}.{part}": module for part, module in fitted.model_.parts.items()}

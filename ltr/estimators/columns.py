@@ -200,8 +200,8 @@ class _Shuffled:
             return {name: self.cost([name]) for name in names}
         costs = {}
         for start in range(0, len(names), _TOGETHER):
-            some = names[start : start + _TOGETHER]
-            scores = self._scores_alone(some)
+            block = names[start : start + _TOGETHER]
+            scores = self._scores_alone(block)
             costs |= {name: self._lost(self._values(x)) for name, x in scores.items()}
         return costs
 
@@ -211,8 +211,8 @@ class _Shuffled:
         scores: dict[str, list[np.ndarray]] = {name: [] for name in names}
         pairs = zip(self._batches(self.lists), self._batches(shuffled), strict=True)
         with torch.inference_mode():
-            for batch, other in pairs:
-                whole, changed = self._outputs(**batch), self._outputs(**other)
+            for batch, shuffled_batch in pairs:
+                whole, changed = self._outputs(**batch), self._outputs(**shuffled_batch)
                 mixed = _copy(whole)
                 for name in names:
                     self._replace(mixed, changed, name)
@@ -234,10 +234,10 @@ class _Shuffled:
         column, tensors = self.columns[name], tensors_of(outputs)
         codes = torch.arange(*self.categories)
         sources = self.sources[: tensors[0].shape[1]], codes
-        for tensor, other, source in zip(tensors, tensors_of(others), sources, strict=False):
+        for tensor, replacement, source in zip(tensors, tensors_of(others), sources, strict=False):
             chosen = (source >= column.start) & (source < column.stop)
             its = chosen.nonzero().squeeze(1).to(tensor.device)
-            tensor.index_copy_(1, its, other.index_select(1, its))
+            tensor.index_copy_(1, its, replacement.index_select(1, its))
 
     def _order(self) -> np.ndarray:
         return self.draw.permutation(len(self.lists.features))

@@ -117,8 +117,8 @@ def _check_metric(name: str, given: Mapping[str, Any], metric: Any) -> None:
             f"{name} must be one value, the metric of early stopping, got {given[name]!r}: give "
             f"NeuralRanker(metric={wanted!r}), and see `ltr.reports.evaluate` for several metrics"
         )
-    said = f"{(names or [''])[0]}"
-    if wanted.lower() != f"{metric}".lower() or ("@" in said and said.lower() != wanted.lower()):
+    asked = f"{(names or [''])[0]}"
+    if wanted.lower() != f"{metric}".lower() or ("@" in asked and asked.lower() != wanted.lower()):
         raise ValueError(
             f"{name} must name the metric {metric!r} of this ranker, got {given[name]!r}: give "
             f"NeuralRanker(metric={wanted!r})"

@@ -106,18 +106,18 @@ def read_lists(
     """
     eval_set = beside["eval_set"]
     refuse_beside({name: value for name, value in beside.items() if name != "eval_set"})
-    found = _prepared("X", X, known, validation if eval_set is None else 0)
-    inputs = {"position": found.train.position, "protected": found.train.protected}
-    side(inputs, int(found.train.offsets[-1]))  # it checks them
+    prepared = _prepared("X", X, known, validation if eval_set is None else 0)
+    inputs = {"position": prepared.train.position, "protected": prepared.train.protected}
+    side(inputs, int(prepared.train.offsets[-1]))  # it checks them
     if eval_set is None:
-        return found
+        return prepared
     if not isinstance(eval_set, list | tuple) or len(eval_set) != 1 or not is_lists(eval_set[0]):
         raise ValueError(
             "eval_set must be a list of one data set of lists if X is lists, got "
             f"a {type(eval_set).__name__}"
         )
-    val = _prepared("eval_set", eval_set[0], found.schema).train
-    return replace(found, val=val)
+    val = _prepared("eval_set", eval_set[0], prepared.schema).train
+    return replace(prepared, val=val)
 
 
 def _read_rows(
@@ -142,12 +142,12 @@ def _read_rows(
     names = tables.query_names(frame.num_rows, given["qid"], given["group"])
     inputs = {name: given[name] for name in ("position", "protected")}
     loss = getattr(estimator, "loss", None)
-    several = tables.label_columns(given["y"], frame.num_rows, frame.column_names, loss)
-    if known is not None and len(known.labels) > 1 and not several:
+    labels = tables.label_columns(given["y"], frame.num_rows, frame.column_names, loss)
+    if known is not None and len(known.labels) > 1 and not labels:
         wanted = ", ".join(known.labels)
         raise ValueError(f"y must have the labels of the training, {wanted}, got one label")
     columns: dict[str, Any] = {"qid": names}
-    if not several:
+    if not labels:
         columns["label"] = tables.as_labels(given["y"], frame.num_rows)
     columns |= side(inputs, frame.num_rows)
     of_lists = False
@@ -155,38 +155,38 @@ def _read_rows(
         lists = tables.list_groups(names)
         columns["weight"], of_lists = tables.row_weights(given["sample_weight"], *lists)
     own = {"qid": given["qid"], "label": given["y"], **given}
-    named = tables.names_of_uses([*frame.column_names, *several], own)
+    named = tables.names_of_uses([*frame.column_names, *labels], own)
     if known is not None:
         named |= {"qid": known.qid, "label": known.label}
     uses: dict[str, Any] = {use: name if use in columns else None for use, name in named.items()}
-    if several:
-        uses["label"] = (*several,)
+    if labels:
+        uses["label"] = (*labels,)
     training_only = {use: uses[use] for use in ("weight", "position", "protected")}
-    found = prepare_varied(
-        frame.joined({**{str(named[use]): x for use, x in columns.items()}, **several}),
+    prepared = prepare_varied(
+        frame.joined({**{str(named[use]): x for use, x in columns.items()}, **labels}),
         uses,
         validation=validation if evaluation is None else 0,
         schema=None if known is None else replace(known, **training_only),
         **options,
     )
-    found = replace(found, list_weights=of_lists)
-    if others := [name for name in categories if name not in found.schema.categories]:
+    prepared = replace(prepared, list_weights=of_lists)
+    if others := [name for name in categories if name not in prepared.schema.categories]:
         raise ValueError(
             "categorical_feature must name columns of numbers, text or booleans (with warm_start, "
             f"those that are categories already), got {others[0]!r}"
         )
     if evaluation is None:
-        return found
+        return prepared
     X, y, qid, group = evaluation
     frame = tables.as_table(estimator, X)
     names = tables.query_names(frame.num_rows, qid, group, "eval_")
     labels = tables.label_columns(y, frame.num_rows, frame.column_names, loss)
-    if not labels and len(found.schema.labels) == 1:
-        labels = {found.schema.labels[0]: tables.as_labels(y, frame.num_rows)}
-    if {*labels} != {*found.schema.labels}:
-        wanted, got = ", ".join(found.schema.labels), ", ".join(labels) or "one label"
+    if not labels and len(prepared.schema.labels) == 1:
+        labels = {prepared.schema.labels[0]: tables.as_labels(y, frame.num_rows)}
+    if {*labels} != {*prepared.schema.labels}:
+        wanted, got = ", ".join(prepared.schema.labels), ", ".join(labels) or "one label"
         raise ValueError(f"eval_set must have the labels of y, {wanted}, got {got}")
-    return validated(found, frame.joined({found.schema.qid: names, **labels}))
+    return validated(prepared, frame.joined({prepared.schema.qid: names, **labels}))
 
 
 def _as_category(column: pa.ChunkedArray) -> pa.Array:
@@ -213,8 +213,8 @@ def set_columns(estimator: Any, schema: Schema) -> None:
 
 
 def _prepared(name: str, X: Any, known: Schema | None, validation: float = 0) -> Prepared:
-    if isinstance(X, Prepared) and known is not None and (found := known.difference(X.schema)):
-        raise ValueError(f"{name} must have the schema of the training, got {found}")
+    if isinstance(X, Prepared) and known is not None and (difference := known.difference(X.schema)):
+        raise ValueError(f"{name} must have the schema of the training, got {difference}")
     if isinstance(X, str | PathLike) and not holds_lists(X):
         raise ValueError(
             f"{name} must be lists on disk or LETOR text if it is a path, got {X}: read the table, "

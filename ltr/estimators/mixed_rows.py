@@ -36,7 +36,7 @@ def has_relative(ranker: Any) -> bool:
     >>> has_relative(3)
     False
     """
-    looking = [one for one in _models(ranker) if getattr(one, "looks_at_list", False)]
+    looking = [model for model in _models(ranker) if getattr(model, "looks_at_list", False)]
     for model in looking:
         per_document = isinstance(model, RankingModel) and model.scorer.per_document
         if not per_document or source_columns(model) is None:
@@ -87,7 +87,7 @@ def _inner(ranker: Any) -> Any:
 def _models(ranker: Any) -> list[Any]:
     """Return the models of a ranker: one, or those of the rankers of a blend."""
     ranker = _inner(ranker)
-    return [getattr(one, "model_", one) for one in getattr(ranker, "rankers_", [ranker])]
+    return [getattr(inner, "model_", inner) for inner in getattr(ranker, "rankers_", [ranker])]
 
 
 def _owners(schema: Schema, position: Mapping[str, int]) -> np.ndarray:
@@ -143,10 +143,12 @@ def _of_blend(blend: Blend, whole: Rows, inverse: np.ndarray, position: Mapping[
     schema, width = whole.schema, whole.features.shape[1]
     owners = _owners(schema, position)
     networks: dict[int, Mixed] = {}
-    for at, one in enumerate(blend.rankers_):
-        if isinstance(one, NeuralRanker) and one.model_.looks_at_list:
-            lists = of_columns(whole.lists, schema, one.schema_)
-            networks[at] = _of_network(one.model_, lists, inverse, _owners(one.schema_, position))
+    for at, ranker in enumerate(blend.rankers_):
+        if isinstance(ranker, NeuralRanker) and ranker.model_.looks_at_list:
+            lists = of_columns(whole.lists, schema, ranker.schema_)
+            networks[at] = _of_network(
+                ranker.model_, lists, inverse, _owners(ranker.schema_, position)
+            )
     relative = whole.relative if any(blend.relative_) else None
     model = blend.model_
 

@@ -482,7 +482,7 @@ class NeuralRanker(RankingEstimator):
         Raises:
             AttributeError: no choice was made.
         """
-        costs = {name: one.cost for name, one in self.selected_.items()}
+        costs = {name: column.cost for name, column in self.selected_.items()}
         if None in costs.values():
             raise AttributeError(
                 "feature_importances_ needs a choice of columns: call "
@@ -583,7 +583,7 @@ class NeuralRanker(RankingEstimator):
                 relative_note = "with columns relative to the list: predict needs qid"
                 note = "; ".join(filter(None, [note, relative_note]))
             selected = self._select(chosen, trial, lists, validation, schema, of_lists)
-            kept = [name for name, one in selected.items() if one.kept]
+            kept = [name for name, column in selected.items() if column.kept]
             if len(kept) < len(selected):
                 narrow = schema.narrowed(kept)
                 lists = of_columns(lists, schema, narrow)
@@ -638,5 +638,5 @@ class NeuralRanker(RankingEstimator):
         if len(column_names(schema)) == 1:
             return all_kept(schema, "kept: it is the only column")
         trial = trial or try_out(settings, lists, of_lists)
-        some = evenly(validation, settings.choice.lists).to_fit()
-        return choose_columns(trial.model, some, schema, self.metric, settings.device, trial.seed)
+        sample = evenly(validation, settings.choice.lists).to_fit()
+        return choose_columns(trial.model, sample, schema, self.metric, settings.device, trial.seed)

@@ -107,8 +107,8 @@ class RankingEstimator(BaseEstimator):
             beside = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
             scores, groups, labels = self._score_lists(X, beside, judged=True)
         else:
-            several = tables.label_columns(y, tables.row_count(X), (), getattr(self, "loss", None))
-            labels = np.stack([*several.values()], axis=1) if several else None
+            columns = tables.label_columns(y, tables.row_count(X), (), getattr(self, "loss", None))
+            labels = np.stack([*columns.values()], axis=1) if columns else None
             if labels is None:
                 labels = tables.as_labels(y, tables.row_count(X))
             groups, queries = tables.list_groups(tables.query_names(len(labels), qid, group))

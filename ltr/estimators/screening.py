@@ -105,18 +105,18 @@ def choose_settings(
         The settings, and the member that was trained with them; None if there was nothing to try.
     """
     first = candidates[0]
-    some = evenly(validation, first.choice.lists).to_fit()
-    groups = np.repeat(np.arange(len(some)), some.lengths)
+    sample = evenly(validation, first.choice.lists).to_fit()
+    groups = np.repeat(np.arange(len(sample)), sample.lengths)
 
     def values(scores: np.ndarray) -> np.ndarray:
-        values = values_of_lists(scores, some.relevance, groups, metric=first.metric)
+        values = values_of_lists(scores, sample.relevance, groups, metric=first.metric)
         return values.astype(np.float64)
 
     def score(trial: Trial) -> np.ndarray:
-        return values(trial.model.score(some, device=first.device))
+        return values(trial.model.score(sample, device=first.device))
 
     if relative and len(validation) >= _FEWEST and lists.num_features:
-        with_them, without = (values(scores) for scores in linear_scores(lists, some))
+        with_them, without = (values(scores) for scores in linear_scores(lists, sample))
         relative = _gains(with_them, without, _PROMISING)
     else:
         relative = False
@@ -127,9 +127,9 @@ def choose_settings(
     best = int(np.argmax([values.mean() for values in measured]))
     chosen = tried[best]
     if relative:
-        other = try_out(with_relative(chosen.settings), lists, of_lists)
-        if _gains(score(other), measured[best], _CLEAR):
-            chosen = other
+        wider = try_out(with_relative(chosen.settings), lists, of_lists)
+        if _gains(score(wider), measured[best], _CLEAR):
+            chosen = wider
     return chosen.settings, chosen
 
 

@@ -271,7 +271,7 @@ def side_columns(loss: Loss | None, given: Mapping[str, Any], rows: int) -> dict
         ValueError: a side input that the loss needs is not in `given`, is None, or does not have
             one number for each row.
     """
-    found = {}
+    inputs = {}
     for name in () if loss is None else loss.side_inputs:
         if name not in given:
             raise ValueError(
@@ -282,8 +282,8 @@ def side_columns(loss: Loss | None, given: Mapping[str, Any], rows: int) -> dict
                 f"{name} must be given to fit, got None: {type(loss).__name__} needs it for each "
                 "row"
             )
-        found[name] = given[name]
-    return row_numbers(found, rows)
+        inputs[name] = given[name]
+    return row_numbers(inputs, rows)
 
 
 def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
@@ -292,14 +292,14 @@ def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
     Raises:
         ValueError: an argument does not have one number for each row.
     """
-    found = {name: as_numbers(name, x) for name, x in given.items() if x is not None}
-    for name, values in found.items():
+    arrays = {name: as_numbers(name, x) for name, x in given.items() if x is not None}
+    for name, values in arrays.items():
         if values.shape != (rows,):
             raise ValueError(
                 f"{name} must have one value for each of the {rows} rows of X, got shape "
                 f"{values.shape}"
             )
-    return found
+    return arrays
 
 
 def names_of_uses(columns: Collection[str], given: Mapping[str, Any]) -> dict[str, str]:
@@ -314,16 +314,16 @@ def names_of_uses(columns: Collection[str], given: Mapping[str, Any]) -> dict[st
     >>> names_of_uses(["y", "price"], given) | {}  # doctest: +ELLIPSIS
     {'qid': 'query', 'label': 'y_', 'weight': 'sample_weight', ...}
     """
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     uses = {"qid": "qid", "label": "y", "weight": "sample_weight"}
     uses |= {"position": "position", "protected": "protected"}
     for use, default in uses.items():
         own = getattr(given.get(use), "name", None)
         name = own if isinstance(own, str) and own else default
-        while name in columns or name in found.values():
+        while name in columns or name in names.values():
             name += "_"
-        found[use] = name
-    return found
+        names[use] = name
+    return names
 
 
 def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None:
@@ -333,14 +333,14 @@ def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None
         ValueError: a validation argument is not a list of one value; or `eval_qid` or `eval_group`
             is given, but not `eval_set`.
     """
-    found = {name: given[name] for name in ("eval_set", "eval_qid", "eval_group")}
-    present = {name: value for name, value in found.items() if value is not None}
-    if found["eval_set"] is None:
+    arguments = {name: given[name] for name in ("eval_set", "eval_qid", "eval_group")}
+    present = {name: value for name, value in arguments.items() if value is not None}
+    if arguments["eval_set"] is None:
         for name in present:
             raise ValueError(f"eval_set must be given if {name} is given")
         return None
-    if isinstance(found["eval_set"], tuple) and len(found["eval_set"]) == 2:
-        present["eval_set"] = [found["eval_set"]]  # LightGBM also takes the pair without a list
+    if isinstance(arguments["eval_set"], tuple) and len(arguments["eval_set"]) == 2:
+        present["eval_set"] = [arguments["eval_set"]]  # LightGBM also takes the pair without a list
     for name, value in present.items():
         if not isinstance(value, list | tuple) or len(value) != 1:
             several = isinstance(value, list | tuple)
@@ -349,7 +349,7 @@ def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None
                 f"{name} must be a list of one value, got {size}"
                 + " (give only the validation lists that training stops on)" * several
             )
-    [pair], [qid], [group] = (present.get(name, [None]) for name in found)
+    [pair], [qid], [group] = (present.get(name, [None]) for name in arguments)
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise ValueError(f"eval_set must hold one pair (X, y), got a {type(pair).__name__}")
     return *pair, qid, group

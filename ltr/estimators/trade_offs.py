@@ -202,9 +202,9 @@ def default_weights(names: Sequence[str]) -> list[dict[str, float]]:
      {'a': 0.0, 'b': 1.0}]
     """
     alone = [{name: float(name == x) for name in names} for x in names]
-    more = [{name: 3.0 if name == x else 1.0 for name in names} for x in names]
+    tripled = [{name: 3.0 if name == x else 1.0 for name in names} for x in names]
     equal = dict.fromkeys(names, 1.0)
-    return [alone[0], more[0], equal, *more[1:], *alone[1:]]
+    return [alone[0], tripled[0], equal, *tripled[1:], *alone[1:]]
 
 
 def _default_ranker(weights: dict[str, float]) -> NeuralRanker:

@@ -80,9 +80,9 @@ def train(
         torch.manual_seed(seed)
         if known is None:
             transform = copy.deepcopy(settings.transform).train()
-            some = lists.to_fit()
-            numbers = some.features, some.categories
-            fit_documents(transform, *numbers, some.relevance, some.offsets)
+            sample = lists.to_fit()
+            numbers = sample.features, sample.categories
+            fit_documents(transform, *numbers, sample.relevance, sample.offsets)
             scorer = Ensemble(_scorer(settings, transform), settings.members)
         else:
             scorer, transform = copy.deepcopy(known)
@@ -252,10 +252,10 @@ class Training:
             if group.state:
                 group.parts.load_state_dict(group.state)
         self.active = list(range(self.scorer.members))
-        some = lists if len(lists) <= _SCALE_LISTS else lists.select(range(_SCALE_LISTS))
+        sample = lists if len(lists) <= _SCALE_LISTS else lists.select(range(_SCALE_LISTS))
         scores, lengths = [], []
         with self._scoring():
-            for batch in self._batches(some, range(len(some))):
+            for batch in self._batches(sample, range(len(sample))):
                 scores.append(self._scores(self._moved(batch)).cpu())
                 lengths.append(batch["lengths"])
                 # The last step may have made weights that are not finite.
@@ -403,9 +403,9 @@ class Training:
     @contextmanager
     def _scoring(self) -> Iterator[None]:
         """Put scorer and transform in evaluation mode, and back in training mode at the end."""
-        both = nn.ModuleList([self.scorer, self.transform]).eval()
+        modules = nn.ModuleList([self.scorer, self.transform]).eval()
         try:
             with torch.inference_mode():
                 yield
         finally:
-            both.train()
+            modules.train()
