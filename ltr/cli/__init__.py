@@ -192,17 +192,17 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
             return _stopped(signal.SIGTERM, again)
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except Exception as error:
-        told = as_user_error(error)
+        message = as_user_error(error)
         if isinstance(error, OSError) and error.filename is None and _stdout_fails():
-            told = f"stdout: {error.strerror}"
-        if told is None:
+            message = f"stdout: {error.strerror}"
+        if message is None:
             error.add_note(
                 "ltr does not know this error. If it is not of your own code, it is a bug: please "
                 "report the command with this text."
             )
-        if told is None or os.environ.get("LTR_TRACEBACK"):
+        if message is None or os.environ.get("LTR_TRACEBACK"):
             raise
-        print(f"{name}: {printable(told)}", file=sys.stderr)
+        print(f"{name}: {printable(message)}", file=sys.stderr)
         return 2
     finally:  # Lightning replaces the handler of Ctrl+C after the first Ctrl+C
         if threading.current_thread() is threading.main_thread() and handler is not None:

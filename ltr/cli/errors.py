@@ -64,8 +64,8 @@ def as_user_error(error: Exception) -> str | None:
         return one_line(f"{error.filename}: {error.strerror}")
     if isinstance(error, OSError) and error.errno is not None:
         return one_line(error.strerror)
-    if isinstance(error, MemoryError | RuntimeError) and (told := _of_runtime(error)):
-        return told
+    if isinstance(error, MemoryError | RuntimeError) and (message := _of_runtime(error)):
+        return message
     if isinstance(error, CommandError) or (isinstance(error, ValueError) and is_mistake(error)):
         return innermost(str(error)) or type(error).__name__
     # Lightning, if it is loaded, raises this error for options that exclude each other.
@@ -83,9 +83,9 @@ def _of_runtime(error: Exception) -> str | None:
     >>> _of_runtime(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."))
     'out of memory: CUDA out of memory'
     """
-    said = str(error)
-    if isinstance(error, MemoryError) or _MEMORY.search(said):
-        return one_line(f"out of memory: {said.partition('. ')[0]}").removesuffix(": ")
-    if _LOST.search(said):
+    message = str(error)
+    if isinstance(error, MemoryError) or _MEMORY.search(message):
+        return one_line(f"out of memory: {message.partition('. ')[0]}").removesuffix(": ")
+    if _LOST.search(message):
         return "another process of this run has failed; see its message"
-    return one_line(said) if said.startswith(_MONITOR) else None
+    return one_line(message) if message.startswith(_MONITOR) else None

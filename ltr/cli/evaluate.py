@@ -94,8 +94,8 @@ def report(given: Namespace, shown: Sequence[str]) -> None:
         if len(models) == 1:
             results[title] = mean_interval(values, **draws)
         else:
-            several = {model.name: model.values[title] for model in models}
-            results[title] = compare(several, test=given.test, **draws)
+            of_models = {model.name: model.values[title] for model in models}
+            results[title] = compare(of_models, test=given.test, **draws)
     notes = [note for model in models for note in _notes(model, given)]
     gain = [f"gain: {given.gain}"] if any("cg" in title for title in results) else []
     columns = {name: segments(f"column {name!r}", x) for name, x in models[0].by.items()}
@@ -183,10 +183,10 @@ def _models(given: Namespace) -> "list[Evaluated]":
     # The largest label of all tables puts their gains on one scale.
     largest = max(float(table.labels.max()) for table in tables)
     models = [
-        evaluate_table(table, several, measures, counted, largest, keep_documents=of_documents)
-        for table, several in zip(tables, names, strict=True)
+        evaluate_table(table, table_names, measures, counted, largest, keep_documents=of_documents)
+        for table, table_names in zip(tables, names, strict=True)
     ]
-    return _align([model for several in models for model in several])
+    return _align([model for of_table in models for model in of_table])
 
 
 def _columns(given: Namespace) -> "Columns":
@@ -236,7 +236,7 @@ def _names(files: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
         names = [[*columns]]
     else:
         names = [[f"{stem}:{column}" for column in columns] for stem in stems]
-    flat = [name for several in names for name in several]
+    flat = [name for of_file in names for name in of_file]
     for name in flat:
         if flat.count(name) > 1:
             raise CommandError(f"{name} is given twice")
@@ -264,7 +264,7 @@ def _merged(models: "list[Evaluated]", qids: Sequence[Any]) -> dict[str, Any]:
 
     from ltr.reports.slices import COMPUTED
 
-    found = {}
+    by_column = {}
     for column, of_first in models[0].by.items():
         values: dict[Any, Any] = {}
         for model in models:
@@ -275,8 +275,8 @@ def _merged(models: "list[Evaluated]", qids: Sequence[Any]) -> dict[str, Any]:
                         f"column {column!r} must have one value for a query in all files, got "
                         f"{known!r} and {value!r} for {qid!r}"
                     )
-        found[column] = pa.array([values[qid] for qid in qids], of_first.type)
-    return found
+        by_column[column] = pa.array([values[qid] for qid in qids], of_first.type)
+    return by_column
 
 
 def _print(

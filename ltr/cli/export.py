@@ -165,7 +165,7 @@ def _rows(given: Namespace, schema: Any) -> tuple[Any, Any]:
     from ltr.datasets.table_files import load_table
 
     levels = {} if schema is None else schema.categories
-    text = {name for name, one in levels.items() if one.kind == "string"}
+    text = {name for name, category in levels.items() if category.kind == "string"}
     qid = given.qid or (None if schema is None else schema.qid)
     table = load_table(given.test, text | ({qid} if qid else set()))
     if qid is None:

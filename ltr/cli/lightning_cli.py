@@ -243,9 +243,9 @@ class RankingCLI(LightningCLI):
                     **self._trainer_options,
                 )
             except (MisconfigurationException, TypeError, ValueError) as error:
-                said = str(error)
-                option = "accelerator" if str(given.accelerator).lower() in said.lower() else ""
-                option = "devices" if "devices" in said else option
+                message = str(error)
+                option = "accelerator" if str(given.accelerator).lower() in message.lower() else ""
+                option = "devices" if "devices" in message else option
                 where = f"--trainer.{option} {given[option]}" if option else "trainer"
                 raise CommandError(f"{where}: {one_line(error)}") from error
             self._opened = stack.pop_all()

@@ -50,9 +50,9 @@ def find_model(value: str) -> Path:
     for run in runs:
         if (run / MODEL / CONFIG).is_file():
             return run / MODEL
-    there = [*Path().glob(f"*/{CONFIG}"), *Path("runs").glob(f"*/*/{MODEL}/{CONFIG}")]
+    configs = [*Path().glob(f"*/{CONFIG}"), *Path("runs").glob(f"*/*/{MODEL}/{CONFIG}")]
     what = "holds no model" if path.is_dir() else "is no model"
-    choice = f": {nearest(value, [str(one.parent) for one in there])}" if there else ""
+    choice = f": {nearest(value, [str(config.parent) for config in configs])}" if configs else ""
     raise CommandError(f"{value} {what}{choice}")
 
 

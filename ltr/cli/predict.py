@@ -206,21 +206,21 @@ def _keys(given: Namespace, model: Any, needed: Sequence[str]) -> list[str]:
     from ltr.datasets.table_files import column_names
 
     lists, uses = holds_lists(given.table), ("qid", "doc_id", "label")
-    there = uses if lists else column_names(given.table)
+    present = uses if lists else column_names(given.table)
     for use in uses:
         name, known = getattr(given, use), getattr(model.schema, use, None)
         if isinstance(known, tuple) and name in (None, *known):  # one or all of several labels
             labels = known if name is None else (name,)
-            missing = () if lists else [x for x in labels if x not in there]
+            missing = () if lists else [x for x in labels if x not in present]
             if missing and use in needed:
                 raise CommandError(f"--label is required: the table has no column {missing[0]!r}")
             given.label = tuple(x for x in labels if x not in missing) or None
             continue
         known = use if lists else known
-        if name is not None and name not in there:
-            option, near = use.replace("_", "-"), nearest(name, there)
+        if name is not None and name not in present:
+            option, near = use.replace("_", "-"), nearest(name, present)
             raise CommandError(f"--{option} {name}: the table has no such column: {near}")
-        name = known if name is None and known in there else name
+        name = known if name is None and known in present else name
         if name is None and use in needed:
             raise CommandError(f"--{use} is required: the table has no column {known or use!r}")
         if name in ("score", "probability", "rank"):
@@ -279,9 +279,9 @@ def _share(
     try:
         return [*_scored(given, load_model(given), keys, share)]
     except Exception as error:  # an error loses its traceback on the way, which tells what it is
-        if (told := as_user_error(error)) is None:
+        if (message := as_user_error(error)) is None:
             raise
-        raise CommandError(told) from None
+        raise CommandError(message) from None
 
 
 def _write(path: Path, ending: str, table: "pa.Table", given: Namespace) -> None:

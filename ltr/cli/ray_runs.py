@@ -45,10 +45,10 @@ def fit(args: list[str], name: str, workers: int) -> None:
         try:
             trainer.fit()
         except TrainingFailedError as error:
-            said = [line for line in str(error).splitlines() if _SAID in line]
-            if not said:
+            lines = [line for line in str(error).splitlines() if _SAID in line]
+            if not lines:
                 raise
-            raise CommandError(said[-1].partition(_SAID)[2]) from None
+            raise CommandError(lines[-1].partition(_SAID)[2]) from None
         finally:
             shutil.rmtree(root / own, ignore_errors=True)
 
@@ -71,7 +71,7 @@ def _train(config: dict[str, Any]) -> None:
             prepare_trainer(cli.trainer)
             train(cli)
     except Exception as error:
-        told = as_user_error(error)
-        if told is None:
+        message = as_user_error(error)
+        if message is None:
             raise
-        raise CommandError(told) from None
+        raise CommandError(message) from None

@@ -40,13 +40,13 @@ def named_checkpoint(value: str, root: Path, *, resume: bool = False) -> Path | 
     path = check_path("ckpt_path", value)
     if value in ("best", "last"):
         files = (run / "checkpoints" / f"{value}.ckpt" for run in numbered(root))
-        there = next((file for file in files if file.is_file()), None)
-        if there or (resume and value == "last"):
-            return there
+        newest = next((file for file in files if file.is_file()), None)
+        if newest or (resume and value == "last"):
+            return newest
     elif path.is_file():
         return path
-    there = [str(file) for run in numbered(root) for file in run.glob("checkpoints/*.ckpt")]
-    choice = nearest(value, there) if there else f"{root} has none"
+    paths = [str(file) for run in numbered(root) for file in run.glob("checkpoints/*.ckpt")]
+    choice = nearest(value, paths) if paths else f"{root} has none"
     raise CommandError(f"no checkpoint {value!r}: {choice}")
 
 

@@ -143,8 +143,8 @@ def _of_labels(
         return loss
     if given.trees:
         raise CommandError(f"--with {given.trees} takes one label, got {', '.join(labels)}")
-    each = XENDCG(gamma="random") if loss is None else loss
-    return SeveralLabels({x: (deepcopy(each), pairs.get(x, 1.0)) for x in labels})
+    loss_of_label = XENDCG(gamma="random") if loss is None else loss
+    return SeveralLabels({x: (deepcopy(loss_of_label), pairs.get(x, 1.0)) for x in labels})
 
 
 def _loss(given: Namespace) -> "RankingLoss | None":
