@@ -71,12 +71,14 @@ class ExportedBlend(ExportedModule):
         self.members, self.positions = members, positions
         self.predict, self.single = predict, single
         self.register_buffer("levels", torch.tensor(categories, dtype=torch.int64))
-        each = zip(members, factors, positions, relative or [False] * len(members), strict=True)
+        arguments = zip(
+            members, factors, positions, relative or [False] * len(members), strict=True
+        )
         self.parts = nn.ModuleList(
             _Network(member, factor, schema)
             if isinstance(member, ExportedRanker)
             else _Forest(member, factor, schema, own, single, looks)
-            for member, factor, own, looks in each
+            for member, factor, own, looks in arguments
             if factor
         )
         self.eval()

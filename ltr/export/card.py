@@ -112,7 +112,7 @@ def card_metrics_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> CardMetr
     given, largest = (scores, labels, lengths), float(labels.max())
     measures = {name: ranking_measure(name.lower()) for name in _METRICS}
     values = {name: measure.per_list(*given, largest=largest) for name, measure in measures.items()}
-    intervals = {name: mean_interval(each) for name, each in values.items()}
+    intervals = {name: mean_interval(of_lists) for name, of_lists in values.items()}
     return CardMetrics(len(lengths), len(scores), intervals)
 
 

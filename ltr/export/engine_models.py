@@ -115,7 +115,7 @@ def _of_ranker(ranker: Any, trees: Trees) -> EngineModel:
 
 def _of_blend(model: BlendModel) -> EngineModel:
     schema = model.schema
-    booleans = [name for name, one in schema.categories.items() if one.kind == "boolean"]
+    booleans = [name for name, category in schema.categories.items() if category.kind == "boolean"]
     names = [*schema.feature_names, *booleans]
     known = [*schema.feature_names, *schema.categories]
     boosters = [member.ranker if member.named else None for member in model.members]

@@ -187,13 +187,13 @@ def _field_score(field: str) -> dict[str, Any]:
 
 def _read_opensearch(content: Any, columns: Columns, rule: Rule) -> _Scores:
     definition = content["model"]["model"]["definition"]
-    found = _Sum(len(next(iter(columns.values()))), np.float32)
+    total = _Sum(len(next(iter(columns.values()))), np.float32)
     if content["model"]["model"]["type"] == "model/linear":
-        return _read_linear(found, definition, columns)
+        return _read_linear(total, definition, columns)
 
     def walk(node: Any, rows: np.ndarray) -> None:
         if "leaf" in node:
-            return found.add(rows, np.float32(node["leaf"]))
+            return total.add(rows, np.float32(node["leaf"]))
         values = columns[node["split"]][rows]
         yes = values < np.float32(node["split_condition"])
         goes = {"file": node["missing"] == node["yes"], "zero": node["split_condition"] > 0}
@@ -202,14 +202,14 @@ def _read_opensearch(content: Any, columns: Columns, rule: Rule) -> _Scores:
         return walk(node["children"][1], rows[~yes])
 
     for tree in definition["splits"]:
-        walk(tree, np.arange(len(found.scores.single)))
-    return found.scores
+        walk(tree, np.arange(len(total.scores.single)))
+    return total.scores
 
 
-def _read_linear(found: _Sum, weights: Mapping[str, Any], columns: Columns) -> _Scores:
+def _read_linear(total: _Sum, weights: Mapping[str, Any], columns: Columns) -> _Scores:
     for name, weight in weights.items():
-        found.add(slice(None), np.float32(weight) * np.nan_to_num(columns[name]))
-    return found.scores
+        total.add(slice(None), np.float32(weight) * np.nan_to_num(columns[name]))
+    return total.scores
 
 
 # Elasticsearch's own learning to rank: nodes in a list, compared and summed in float64
@@ -236,7 +236,7 @@ def _write_elasticsearch(forest: Forest, name: str, missing: Missing) -> dict[st
         {
             "tree": {
                 "feature_names": names,
-                "tree_structure": [node(*one) for one in enumerate(tree)],
+                "tree_structure": [node(*pair) for pair in enumerate(tree)],
                 "target_type": "regression",
             }
         }
@@ -258,20 +258,20 @@ def _write_elasticsearch_features(names: list[str], name: str, missing: Missing)
 
 def _read_elasticsearch(content: Any, columns: Columns, rule: Rule) -> _Scores:
     ensemble = content["definition"]["trained_model"]["ensemble"]
-    found = _Sum(len(next(iter(columns.values()))), np.float64)
-    for tree in (one["tree"] for one in ensemble["trained_models"]):
+    total = _Sum(len(next(iter(columns.values()))), np.float64)
+    for tree in (model["tree"] for model in ensemble["trained_models"]):
         nodes, names = tree["tree_structure"], tree["feature_names"]
-        waiting = [(0, np.arange(len(found.scores.single)))]
+        waiting = [(0, np.arange(len(total.scores.single)))]
         while waiting:
             at, rows = waiting.pop()
             node = nodes[at]
             if "leaf_value" in node:
-                found.add(rows, node["leaf_value"])
+                total.add(rows, node["leaf_value"])
                 continue
             values = columns[names[node["split_feature"]]][rows].astype(np.float64)
             left = np.where(np.isnan(values), node["default_left"], values <= node["threshold"])
             waiting += [(node["left_child"], rows[left]), (node["right_child"], rows[~left])]
-    return found.scores
+    return total.scores
 
 
 # Solr: `MultipleAdditiveTreesModel` and `LinearModel`
@@ -282,13 +282,13 @@ def _write_solr(forest: Forest, name: str, missing: Missing) -> dict[str, Any]:
         own = tree[at]
         if not own.left:
             return {"value": str(_short(own.value))}
-        found: dict[str, Any] = {
+        split: dict[str, Any] = {
             "feature": forest.names[own.column],
             "threshold": str(_short(_less_slack(own.most))),
         }
         if missing == "model":
-            found["missing"] = "left" if own.missing_left else "right"
-        return found | {"left": node(tree, own.left), "right": node(tree, own.right)}
+            split["missing"] = "left" if own.missing_left else "right"
+        return split | {"left": node(tree, own.left), "right": node(tree, own.right)}
 
     trees = [{"weight": "1", "root": node(tree, 0)} for tree in forest.trees]
     params: dict[str, Any] = {"trees": trees}
@@ -344,13 +344,13 @@ def _less_slack(most: float) -> np.float32:
 
 def _read_solr(content: Any, columns: Columns, rule: Rule) -> _Scores:
     params = content["params"]
-    found = _Sum(len(next(iter(columns.values()))), np.float32)
+    total = _Sum(len(next(iter(columns.values()))), np.float32)
     if "weights" in params:
-        return _read_linear(found, params["weights"], columns)
+        return _read_linear(total, params["weights"], columns)
 
     def walk(node: Any, rows: np.ndarray) -> None:
         if "value" in node:
-            return found.add(rows, np.float32(node["value"]))
+            return total.add(rows, np.float32(node["value"]))
         values, threshold = columns[node["feature"]][rows], np.float32(node["threshold"]) + _SLACK
         left = np.nan_to_num(values) <= threshold if zero else values <= threshold
         if not zero:
@@ -360,8 +360,8 @@ def _read_solr(content: Any, columns: Columns, rule: Rule) -> _Scores:
 
     zero = params.get("isNullSameAsZero", True) or rule == "zero"
     for tree in params["trees"]:
-        walk(tree["root"], np.arange(len(found.scores.single)))
-    return found.scores
+        walk(tree["root"], np.arange(len(total.scores.single)))
+    return total.scores
 
 
 class _Writer(NamedTuple):
@@ -437,7 +437,7 @@ class _Check:
         columns = self._generated()
         groups = np.arange(len(columns)) // _LIST
         self._verify(columns)
-        found = [self._differences(columns, self._reference(columns), groups, "file")]
+        compared = [self._differences(columns, self._reference(columns), groups, "file")]
         notes = [*self._notes()]
         if rows is not None:
             given = self.source.read(rows)
@@ -447,13 +447,13 @@ class _Check:
             expected = self.source.predict(given)
             if not np.isfinite(expected).all():
                 raise ValueError("rows must have finite scores by the model, got NaN or inf")
-            other = self._moved_by_solr(rounded)
+            changed = self._moved_by_solr(rounded)
             if not isinstance(self.source.form, Forest):
-                other |= np.isnan(rounded)  # the sum takes 0 for a missing value
-            self._verify(rounded[~other.any(axis=1)])
-            found.append(self._differences(given, expected, qid, "file"))
+                changed |= np.isnan(rounded)  # the sum takes 0 for a missing value
+            self._verify(rounded[~changed.any(axis=1)])
+            compared.append(self._differences(given, expected, qid, "file"))
             notes += self._costs(given, rounded, qid)
-        differences, counts, moved = zip(*found, strict=True)
+        differences, counts, moved = zip(*compared, strict=True)
         return max(differences), sum(counts), sum(moved), tuple(notes)
 
     def _reference(self, columns: np.ndarray) -> np.ndarray:
@@ -479,15 +479,15 @@ class _Check:
 
     def _moved_by_solr(self, columns: np.ndarray) -> np.ndarray:
         """Return which values (rows, columns) Solr's slack sends to the other side of a split."""
-        found = np.zeros(columns.shape, dtype=bool)
+        moved = np.zeros(columns.shape, dtype=bool)
         if self.to != "solr" or not isinstance(self.source.form, Forest):
-            return found
+            return moved
         for at in self.source.form.columns:
             values = columns[:, at]
             for most in self.source.form.splits(at):
                 low, high = sorted((most, float(_less_slack(most) + _SLACK)))
-                found[:, at] |= (values > low) & (values <= high)
-        return found
+                moved[:, at] |= (values > low) & (values <= high)
+        return moved
 
     def _differences(
         self, columns: np.ndarray, expected: np.ndarray, qid: Any, rule: Rule
@@ -527,8 +527,8 @@ class _Check:
             return
         splits = [node for tree in form.trees for node in tree if node.left]
         if self.to == "solr":
-            each = {node.most for node in splits if abs(node.most) < _LARGEST}
-            gaps = [abs(float(_less_slack(x) + _SLACK) - x) for x in each]
+            thresholds = {node.most for node in splits if abs(node.most) < _LARGEST}
+            gaps = [abs(float(_less_slack(x) + _SLACK) - x) for x in thresholds]
             if inexact := [gap for gap in gaps if gap]:
                 yield (
                     f"Solr adds 1e-6 to a threshold: {len(inexact)} of {len(gaps)} thresholds are "
@@ -561,10 +561,10 @@ class _Check:
         if not missing:
             return
         is_forest = isinstance(self.source.form, Forest)
-        each = (_VERSIONS[self.to] if is_forest else {}) or {"in all versions": "file"}
+        rules = (_VERSIONS[self.to] if is_forest else {}) or {"in all versions": "file"}
         counts = [
             f"{self._differences(rounded, expected, qid, rule)[2]} {version}"
-            for version, rule in each.items()
+            for version, rule in rules.items()
         ]
         yield (
             f"{missing} of {len(given)} rows have missing values; rows that change position: "

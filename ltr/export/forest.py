@@ -70,17 +70,17 @@ def forest_of(parts: Iterable[tuple[Trees, float, Sequence[int]]], names: Sequen
         ValueError: a split compares categories, a library counts another value than NaN as
             missing, or a tree is too deep.
     """
-    found, base = [], 0.0
+    kept, base = [], 0.0
     for trees, factor, positions in parts:
         base += factor * trees.base
         for tree in _trees(trees, factor, positions, names):
             if tree[0].left:
-                found.append(tree)
+                kept.append(tree)
             else:
                 base += tree[0].value
-    first = found[0] if found else [Node()]
+    first = kept[0] if kept else [Node()]
     first = [node if node.left else node._replace(value=node.value + base) for node in first]
-    return Forest([*names], [first, *found[1:]])
+    return Forest([*names], [first, *kept[1:]])
 
 
 def is_category(name: str) -> ValueError:
@@ -114,7 +114,7 @@ def _trees(
 
 def _nodes(rows: dict[int, tuple]) -> list[Node]:
     """Return the nodes of a tree from rows by number; the root has the number 0."""
-    found: list[Node] = [Node()]
+    nodes: list[Node] = [Node()]
     waiting = [(0, 0, 1)]
     while waiting:
         number, at, level = waiting.pop()
@@ -123,10 +123,10 @@ def _nodes(rows: dict[int, tuple]) -> list[Node]:
                 f"trees must have at most {DEEPEST} levels for a search engine: set max_depth"
             )
         if len(row := rows[number]) == 1:
-            found[at] = Node(value=row[0])
+            nodes[at] = Node(value=row[0])
             continue
         column, most, left, right, missing_left = row
-        found[at] = Node(column, most, len(found), len(found) + 1, bool(missing_left))
-        waiting += [(left, len(found), level + 1), (right, len(found) + 1, level + 1)]
-        found += [Node(), Node()]
-    return found
+        nodes[at] = Node(column, most, len(nodes), len(nodes) + 1, bool(missing_left))
+        waiting += [(left, len(nodes), level + 1), (right, len(nodes) + 1, level + 1)]
+        nodes += [Node(), Node()]
+    return nodes

@@ -137,8 +137,8 @@ def _read_lightgbm(booster: Any) -> Trees:
     for number, tree in enumerate(dump["tree_info"]):
         _add_lightgbm(trees, number, tree["tree_structure"], scale)
     if known := dump["pandas_categorical"]:
-        said = re.search(r"\[categorical_feature: ([\d,]+)\]", booster.model_to_string())
-        columns = [int(column) for column in said[1].split(",")] if said else []
+        match = re.search(r"\[categorical_feature: ([\d,]+)\]", booster.model_to_string())
+        columns = [int(column) for column in match[1].split(",")] if match else []
         if len(columns) != len(known):
             raise ValueError(
                 "a ranker of LightGBM must have pandas' categories or whole numbers as categories, "
@@ -275,7 +275,10 @@ def _read_catboost(ranker: Any) -> Trees:
     if loss in _CATBOOST_TRANSFORMED or len(bias) > 1:
         raise ValueError(f"a ranker must predict the sum of its trees, got loss {loss!r}")
     info = model["features_info"]
-    flat = {one["feature_index"]: one["flat_feature_index"] for one in info["float_features"]}
+    flat = {
+        feature["feature_index"]: feature["flat_feature_index"]
+        for feature in info["float_features"]
+    }
     # A missing value is below all borders, unless it is above all.
     above = {
         flat[x["feature_index"]]: x["nan_value_treatment"] == "AsTrue"
@@ -293,10 +296,10 @@ def _read_catboost(ranker: Any) -> Trees:
         row = tree, number, column, LESS_OR_EQUAL, split["border"], left, right
         trees.nodes.append((*row, int(not above[column])))
 
-    for tree, one in enumerate(model.get("oblivious_trees", ())):
+    for tree, content in enumerate(model.get("oblivious_trees", ())):
         # Every node of a level has the same split; the last split stands in the root. The nodes
         # are numbered as in a heap. A split that holds sets its bit in the index of the leaf.
-        splits, values = one.get("splits") or [], one["leaf_values"]
+        splits, values = content.get("splits") or [], content["leaf_values"]
         for level, split in enumerate(reversed(splits)):
             for number in range(2**level - 1, 2 ** (level + 1) - 1):
                 add(tree, number, split, 2 * number + 1, 2 * number + 2)
