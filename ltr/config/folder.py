@@ -67,17 +67,17 @@ def configs(values: Mapping[str, Any], unsaved: dict[str, str]) -> dict[str, Any
     ...     configs({"sizes": (1, 2), "gain": lambda x: x}, unsaved), [*unsaved]
     ({'sizes': [1, 2], 'gain': None}, ['gain'])
     """
-    found = {}
+    configurations = {}
     for name, value in values.items():
         try:
-            found[name] = to_config(value)
+            configurations[name] = to_config(value)
         except ValueError as error:
-            found[name], unsaved[name] = None, str(error)
+            configurations[name], unsaved[name] = None, str(error)
             warnings.warn(
                 f"{name} was not saved; give it again to load the model: {error}",
                 stacklevel=5,
             )
-    return found
+    return configurations
 
 
 def write_folder(
@@ -204,10 +204,10 @@ def read_part(config: Any, name: str, kind: type[_Part], trust: Sequence[str]) -
     Raises:
         ValueError: the configuration makes an object of another class, or names an untrusted class.
     """
-    found = from_config(config, kind, trust)
-    if not isinstance(found, kind):
-        raise ValueError(f"{name} must be a {kind.__name__}, got {found!r}")
-    return found
+    part = from_config(config, kind, trust)
+    if not isinstance(part, kind):
+        raise ValueError(f"{name} must be a {kind.__name__}, got {part!r}")
+    return part
 
 
 def load_weights(

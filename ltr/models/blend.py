@@ -240,8 +240,8 @@ def columns_for(
         if library == "sklearn":
             most = ranker.max_bins
         form: Form = "codes" if library == "catboost" else "categories"
-        more = rows.relative if relative else None
-        options = {"form": form, "most": most, "named": named, "relative": more}
+        relative_columns = rows.relative if relative else None
+        options = {"form": form, "most": most, "named": named, "relative": relative_columns}
         return tree_table(rows.schema, rows.features, rows.lists.categories, positions, **options)
     if rows.X is None:
         raise ValueError(

@@ -304,10 +304,12 @@ class ScoringModule(TrainableModule):
             own = [*metrics.metrics.values()]
             size = len(own) // len(self.loss.names)
             for k in range(len(self.loss.names)):
-                some = own[k * size : (k + 1) * size]
+                metrics_of_label = own[k * size : (k + 1) * size]
                 scores, labels, mask, lengths = known_lists(lists, k)
-                values = measure_lists(some, scores, labels, None, mask, lengths=lengths)
-                for metric, of_lists in zip(some, values, strict=True):
+                values = measure_lists(
+                    metrics_of_label, scores, labels, None, mask, lengths=lengths
+                )
+                for metric, of_lists in zip(metrics_of_label, values, strict=True):
                     metric.update(of_lists)
         else:
             metrics.update(lists.scores, lists.labels, mask=lists.mask, lengths=lists.lengths)
@@ -335,5 +337,5 @@ def known_lists(
 
 def missing_callbacks(module: LightningModule, *kinds: type[Callback]) -> list[Callback]:
     """Return a new callback of each class, except the classes that the Trainer already has."""
-    there = getattr(module.trainer, "callbacks", [])
-    return [kind() for kind in kinds if not any(isinstance(callback, kind) for callback in there)]
+    present = getattr(module.trainer, "callbacks", [])
+    return [kind() for kind in kinds if not any(isinstance(callback, kind) for callback in present)]

@@ -78,13 +78,13 @@ def batch_loss(loss: Loss, lists: ScoredLists, *, of_lists: bool = False) -> Ten
         if name not in lists.side_inputs:
             raise _lacks(loss, name)
     scores, labels, mask, weights, lengths, side = lists
-    more = {**side} if lengths is None else {**side, "lengths": lengths}
+    arguments = {**side} if lengths is None else {**side, "lengths": lengths}
     if of_lists and weights is not None and lengths is not None:
-        each = loss(scores, labels, mask, **more)
+        losses = loss(scores, labels, mask, **arguments)
         starts = (lengths.cumsum(0) - lengths).clamp(max=len(weights) - 1)
-        value = (each * weights[starts]).sum() / lists.real().clamp(min=1)
+        value = (losses * weights[starts]).sum() / lists.real().clamp(min=1)
     else:
-        value = loss(scores, labels, mask, weights, **more)
+        value = loss(scores, labels, mask, weights, **arguments)
     if value.dim():
         raise ValueError(
             f"loss must give one number per batch, got shape {tuple(value.shape)}: its "
