@@ -1,6 +1,10 @@
-"""Suggestions of correct names for wrong ones."""
+"""Suggestions of correct names for wrong ones, and names that are imported on their first use."""
 
-from collections.abc import Collection, Iterable
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
 
 _LIKE = 0.6  # two names are similar if difflib's ratio is at least this
 _REORDERED = 0.8  # two names of the same letters in another order are at least as similar as this
@@ -27,6 +31,32 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
         text += f": did you mean {near!r}?" if likeness(near)[0] >= _LIKE else ""
     # With `name` and `obj` set, Python adds no suggestion of its own.
     return AttributeError(text, name=name, obj=None)
+
+
+def package_names(
+    package: str, names: Collection[str], homes: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the `__getattr__` and the `__dir__` of a package.
+
+    Args:
+        package: the package's `__name__`.
+        names: its `__all__`; the error for a wrong name has the most similar of these names.
+        homes: for each name that is imported on its first use, the module that has it. Default: the
+            package has imported all its names.
+
+    >>> load, listed = package_names("ltr.names", ["nearest", "Path"], {"Path": "pathlib"})
+    >>> load("Path").__name__, "nearest" in listed()
+    ('Path', True)
+    """
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise no_attribute(package, name, names)
+        value = getattr(import_module(homes[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load, lambda: sorted({*vars(sys.modules[package]), *names})
 
 
 def one_line(text: object) -> str:

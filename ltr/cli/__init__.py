@@ -50,12 +50,11 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ltr import __version__
 from ltr.cli.errors import CommandError, as_user_error
-from ltr.names import nearest, no_attribute, printable
+from ltr.names import nearest, package_names, printable
 
 if TYPE_CHECKING:
     from ltr.cli.lightning_cli import RankingCLI
@@ -63,12 +62,12 @@ if TYPE_CHECKING:
     from ltr.cli.quiet import quiet_lightning
     from ltr.cli.recipes import find_configs
 
-_FILES = {
-    "RankingCLI": "lightning_cli",
-    "find_configs": "recipes",
-    "given_options": "options",
-    "load_options": "options",
-    "quiet_lightning": "quiet",
+_LAZY = {
+    "RankingCLI": "ltr.cli.lightning_cli",
+    "find_configs": "ltr.cli.recipes",
+    "given_options": "ltr.cli.options",
+    "load_options": "ltr.cli.options",
+    "quiet_lightning": "ltr.cli.quiet",
 }
 """The files of the names that a program of one's own around `ltr fit` imports."""
 
@@ -120,17 +119,7 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-
-    def __getattr__(name: str) -> Any:
-        if name not in _FILES:
-            raise no_attribute(__name__, name, __all__)
-        value = getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = package_names(__name__, __all__, _LAZY)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,11 +4,10 @@ All functions take arrays with one value for each row of a table of documents or
 are imported on their first use: `ltr.losses` needs `PositionBias` alone.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ltr.clicks.position_bias import PositionBias
-from ltr.names import no_attribute
+from ltr.names import package_names
 
 if TYPE_CHECKING:
     from ltr.clicks.clickwise import evaluate_clickwise
@@ -39,14 +38,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-
-    def __getattr__(name: str) -> Any:
-        if name in _LAZY:
-            value = getattr(import_module(_LAZY[name]), name)
-            globals()[name] = value
-            return value
-        raise no_attribute(__name__, name, __all__)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = package_names(__name__, __all__, _LAZY)

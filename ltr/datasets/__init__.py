@@ -3,8 +3,7 @@
 Each data module is imported on its first use, because it imports Lightning, which takes seconds.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ltr.datasets.batches import collate_lists, collate_ragged, pad_batch
 from ltr.datasets.column_steps import Category
@@ -31,7 +30,7 @@ from ltr.datasets.transforms import (
     Standardize,
     StandardizePerList,
 )
-from ltr.names import no_attribute
+from ltr.names import package_names
 
 if TYPE_CHECKING:
     from ltr.datasets.digits import DigitsDataModule
@@ -84,13 +83,5 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        value = getattr(import_module(_LAZY[name]), name)
-        globals()[name] = value
-        return value
-    raise no_attribute(__name__, name, __all__)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
+    __getattr__, __dir__ = package_names(__name__, __all__, _LAZY)

@@ -3,7 +3,7 @@
 Neither Lightning nor torchmetrics is needed.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ltr.estimators.blend import Blend
 from ltr.estimators.calibration import Calibrated
@@ -12,7 +12,7 @@ from ltr.estimators.importance import Importance, importance
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.reliability import Reliability, reliability
 from ltr.estimators.trade_offs import TradeOff, TradeOffs, trade_offs
-from ltr.names import no_attribute
+from ltr.names import package_names
 
 __all__ = [
     "Blend",
@@ -31,6 +31,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-
-    def __getattr__(name: str) -> Any:
-        raise no_attribute(__name__, name, __all__)
+    __getattr__, __dir__ = package_names(__name__, __all__)

@@ -4,7 +4,7 @@ Each loss takes tensors only, so it fits any training loop. The last axis holds 
 any number of axes may come before it. A loss on soft ranks takes an operator from `ltr.operators`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ltr.clicks.position_bias import PositionBias, inverse_propensity_weights
 from ltr.losses.base import (
@@ -89,7 +89,7 @@ from ltr.losses.topk import (
     TopKLoss,
 )
 from ltr.losses.unbiased import Unbiased
-from ltr.names import no_attribute
+from ltr.names import package_names
 
 __all__ = [
     "ADRMSE",
@@ -159,6 +159,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-
-    def __getattr__(name: str) -> Any:
-        raise no_attribute(__name__, name, __all__)
+    __getattr__, __dir__ = package_names(__name__, __all__)

@@ -6,8 +6,7 @@ A scorer made without `num_features` gets the number of features from `build`, w
 `ltr.modules.Ranker` calls. So one configuration works for data sets with any number of features.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ltr.models.additive import AdditiveScorer
 from ltr.models.attention import AttentionScorer
@@ -17,10 +16,13 @@ from ltr.models.linear import LinearScorer
 from ltr.models.mlp import MLPScorer
 from ltr.models.monotone import MonotoneScorer
 from ltr.models.scorer import FeatureScorer, Scorer
-from ltr.names import no_attribute
+from ltr.names import package_names
 
 if TYPE_CHECKING:
     from ltr.models.ranking_model import RankingModel
+
+# The module of RankingModel imports libraries that read tables.
+_LAZY = {"RankingModel": "ltr.models.ranking_model"}
 
 __all__ = [
     "AdditiveScorer",
@@ -37,9 +39,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-
-    def __getattr__(name: str) -> Any:
-        if name == "RankingModel":  # its module imports libraries that read tables
-            value = globals()[name] = import_module("ltr.models.ranking_model").RankingModel
-            return value
-        raise no_attribute(__name__, name, __all__)
+    __getattr__, __dir__ = package_names(__name__, __all__, _LAZY)

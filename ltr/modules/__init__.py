@@ -3,10 +3,9 @@
 All names are loaded on first use, because Lightning takes seconds to import.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ltr.names import no_attribute
+from ltr.names import package_names
 
 if TYPE_CHECKING:
     from ltr.modules.base import ListMean, ScoredLists, ScoringModule, TrainableModule
@@ -14,15 +13,15 @@ if TYPE_CHECKING:
     from ltr.modules.checkpoints import BestCheckpoint
     from ltr.modules.ranker import Ranker
 
-_FILES = {
-    "BestCheckpoint": "checkpoints",
-    "CheckFinite": "callbacks",
-    "ListMean": "base",
-    "Ranker": "ranker",
-    "ScoredLists": "base",
-    "ScoringModule": "base",
-    "SeedSteps": "callbacks",
-    "TrainableModule": "base",
+_LAZY = {
+    "BestCheckpoint": "ltr.modules.checkpoints",
+    "CheckFinite": "ltr.modules.callbacks",
+    "ListMean": "ltr.modules.base",
+    "Ranker": "ltr.modules.ranker",
+    "ScoredLists": "ltr.modules.base",
+    "ScoringModule": "ltr.modules.base",
+    "SeedSteps": "ltr.modules.callbacks",
+    "TrainableModule": "ltr.modules.base",
 }
 
 __all__ = [
@@ -38,14 +37,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-
-    def __getattr__(name: str) -> Any:
-        if name not in _FILES:
-            raise no_attribute(__name__, name, __all__)
-        value = getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = package_names(__name__, __all__, _LAZY)

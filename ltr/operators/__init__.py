@@ -8,11 +8,11 @@ Each operator is a class: `SoftSort(0.1)(scores)` returns ranks, and
 `soft_sort`, ...) take an operator, too.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ltr.gains import truncated
 from ltr.kernels.sorting import descending_order
-from ltr.names import no_attribute
+from ltr.names import package_names
 from ltr.operators.base import RankOperator, SortOperator
 from ltr.operators.dftopk import DFTopK
 from ltr.operators.functions import (
@@ -81,6 +81,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-
-    def __getattr__(name: str) -> Any:
-        raise no_attribute(__name__, name, __all__)
+    __getattr__, __dir__ = package_names(__name__, __all__)

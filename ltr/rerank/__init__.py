@@ -5,10 +5,10 @@ pandas or polars), lists or tensors, with `qid`, the query of each row. `fuse` a
 also take runs: dicts or TREC files.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ltr.arrays import rank
-from ltr.names import no_attribute
+from ltr.names import package_names
 from ltr.rerank.candidates import CandidateLists, lists_from_run, read_texts
 from ltr.rerank.cutoffs import cutoff
 from ltr.rerank.diversity import diversify, mmr
@@ -31,6 +31,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-
-    def __getattr__(name: str) -> Any:
-        raise no_attribute(__name__, name, __all__)
+    __getattr__, __dir__ = package_names(__name__, __all__)
