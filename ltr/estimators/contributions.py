@@ -17,7 +17,7 @@ from ltr.estimators.importance import (
     trained_positions,
 )
 from ltr.estimators.mixed_rows import Mixed, has_relative, mixed_scores
-from ltr.estimators.plots import bar_axes
+from ltr.plots import bar_axes
 from ltr.shapes import check_at_least
 from ltr.training.seeds import own_random_numbers
 

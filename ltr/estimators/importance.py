@@ -9,12 +9,12 @@ import pandas as pd
 from scipy import stats
 
 from ltr.estimators import tables as tables
-from ltr.estimators.plots import bar_axes
 from ltr.estimators.scoring import values_of_lists
 from ltr.metrics.comparison import text_table
 from ltr.metrics.named import ranking_measure
 from ltr.models.trees import scores_of
 from ltr.names import nearest
+from ltr.plots import bar_axes
 from ltr.shapes import check_at_least, check_number
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ltr.arrays import as_numbers
-from ltr.estimators.plots import new_figure
+from ltr.plots import new_figure
 from ltr.shapes import check_whole
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from ltr.estimators import tables as tables
 from ltr.estimators.list_input import read_data
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.parameters import max_levels
-from ltr.estimators.plots import new_figure
 from ltr.losses import XENDCG, SeveralLabels
 from ltr.metrics.comparison import text_table
+from ltr.plots import new_figure
 from ltr.shapes import check_number
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class TradeOffs(list[TradeOff]):
         Returns:
             The axes. The method needs matplotlib (the extra `plots`).
         """
-        axes = axes or new_figure("plot", 6.4, 4.8).subplots()
+        axes = axes or new_figure("TradeOffs.plot", 6.4, 4.8).subplots()
         first, second = [*self[0].evaluations][:2]
         for point in self:
             x, y = (

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ltr.arrays import as_numbers
 from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
+from ltr.plots import bar_axes
 from ltr.shapes import check_at_least, check_choice, check_whole
 
 if TYPE_CHECKING:
@@ -146,11 +147,9 @@ class Comparison:
             The axes. This needs matplotlib (the extra `plots`).
         """
         shown = self.models[1:]
-        if axes is None:
-            from matplotlib.figure import Figure
-
-            axes = Figure(figsize=(6.4, 1.2 + 0.5 * len(shown)), layout="constrained").subplots()
-        axes.axvline(0, color="black", linewidth=1)
+        names, height = [model.name for model in shown], 1.2 + 0.5 * len(shown)
+        label = f"difference from {self.models[0].name}, {100 * self.confidence:g}% interval"
+        axes = bar_axes(axes, names, label, "Comparison.plot", height)
         for position, model in enumerate(shown):
             assert model.difference is not None  # only the baseline has none
             mean, low, high = model.difference
@@ -158,22 +157,16 @@ class Comparison:
             color = "tab:gray" if not sure else "tab:green" if mean > 0 else "tab:red"
             axes.plot([low, high], [position, position], color=color, linewidth=2)
             axes.plot([mean], [position], "o", color=color)
-            label = f"p = {_p_text(model.p)}".replace("= <", "< ")
-            label += f", Holm {_p_text(model.p_holm)}" if len(shown) > 1 else ""
+            text = f"p = {_p_text(model.p)}".replace("= <", "< ")
+            text += f", Holm {_p_text(model.p_holm)}" if len(shown) > 1 else ""
             axes.annotate(
-                label,
+                text,
                 (mean, position),
                 (0, 6),
                 textcoords="offset points",
                 ha="center",
                 size="small",
             )
-        axes.set_yticks(range(len(shown)), [model.name for model in shown])
-        axes.set_ylim(len(shown) - 0.4, -0.6)
-        axes.set_xlabel(
-            f"difference from {self.models[0].name}, {100 * self.confidence:g}% interval"
-        )
-        axes.grid(axis="x", alpha=0.3)
         return axes
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:

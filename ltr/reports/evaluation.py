@@ -182,13 +182,8 @@ class Evaluation:
         Returns:
             The axes. The method needs matplotlib (the extra `plots`).
         """
-        if axes is None:
-            from matplotlib.figure import Figure
-
-            height = 1.2 + 0.4 * len(self.intervals)
-            axes = Figure(figsize=(6.4, height), layout="constrained").subplots()
-        draw_means(self.intervals, f"{self.name}: {100 * self.confidence:g}% interval", axes)
-        return axes
+        label = f"{self.name}: {100 * self.confidence:g}% interval"
+        return draw_means(self.intervals, label, "Evaluation.plot", axes)
 
     def report(
         self,

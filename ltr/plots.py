@@ -22,9 +22,15 @@ def new_figure(what: str, width: float, height: float) -> "Figure":
 
 
 def bar_axes(
-    axes: "Axes | None", names: Sequence[str], label: str, what: str, height: float
+    axes: "Axes | None",
+    names: Sequence[str],
+    label: str,
+    what: str,
+    height: float,
+    *,
+    zero: bool = True,
 ) -> "Axes":
-    """Return axes for horizontal bars, at 0, 1, 2 and so on from the top.
+    """Return axes for horizontal bars or intervals, at 0, 1, 2 and so on from the top.
 
     Args:
         axes: the axes that the user gave, or None for those of a new figure.
@@ -32,10 +38,12 @@ def bar_axes(
         label: the label of the horizontal axis.
         what: see `new_figure`.
         height: see `new_figure`.
+        zero: whether to draw a line at 0.
     """
     if axes is None:
         axes = new_figure(what, 6.4, height).subplots()
-    axes.axvline(0, color="black", linewidth=1)
+    if zero:
+        axes.axvline(0, color="black", linewidth=1)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label)
