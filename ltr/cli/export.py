@@ -46,67 +46,73 @@ def export(parser: LineParser, args: list[str]) -> None:
     add("--missing", choices=("model", "zero"), default="model", help=about)
     add("--opset", type=int, default=17, help="version of the ONNX operators (default: 17)")
     add("--per-document", action="store_true", help="inputs are documents (N, d), not lists")
-    add("--float32", action="store_true", help="features of a blend are float32, not float64")
+    add("--float32", action="store_true", help="features of trees are float32, not float64")
     about = "a table with labels, for the metrics of the model card; for engines, rows to compare"
     parser.reads(add("--test", help=about), table_files)
     add("--qid", metavar="COLUMN", help="the queries of --test, if MODEL is a file of trees")
     given = parser.parse_args(args)
-    if given.to in _ENGINES:
-        _to_engine(given)
-        return
-    for name, used in (("--missing", given.missing == "zero"), ("--qid", given.qid)):
+    to_engine = given.to in _ENGINES
+    if to_engine:
+        wrong = {"--per-document": given.per_document, "--float32": given.float32}
+    else:
+        wrong = {"--missing": given.missing == "zero", "--qid": given.qid}
+    for name, used in wrong.items():
         if used:
-            raise CommandError(f"{name} is for --to {', '.join(_ENGINES)}")
-    if (trees := _read_trees(find_model(given.model))) is not None:
-        _to_onnx(given, trees)
-        return
+            engines = ", ".join(_ENGINES)
+            raise CommandError(f"{name} is for --to {'onnx' if to_engine else engines}")
+    model = _model(given)
+    if to_engine:
+        _to_engine(given, model)
+    else:
+        _to_file(given, model)
 
-    from ltr.datasets.reading import read_table
-    from ltr.datasets.table_files import load_table
-    from ltr.estimators import Blend
-    from ltr.export import card_metrics, export_model
-    from ltr.models import RankingModel
+
+def _model(given: Namespace) -> Any:
+    """Return the model, or the trees of a file, that the arguments name."""
     from ltr.models.onnx import OnnxModel
 
+    if (trees := _read_trees(find_model(given.model))) is not None:
+        return trees
     model = load_model(given)
     if isinstance(model, OnnxModel):
         raise CommandError(f"{given.model} is already exported: give the folder of the model")
-    if given.test is not None and model.schema is None:
+    return model
+
+
+def _to_file(given: Namespace, model: Any) -> None:
+    """Write a model as ONNX or as a program of torch, and print how its scores differ."""
+    from ltr.datasets.reading import read_table
+    from ltr.estimators import Blend
+    from ltr.export import card_metrics, export_model
+    from ltr.models import RankingModel
+    from ltr.models.blend import BlendModel
+
+    schema: Any = getattr(model, "schema", None)
+    test: Any = None
+    if given.test is not None and schema is None:
         raise CommandError(
-            f"--test needs the columns of a table, which {given.model} does not know"
+            f"--test needs the folder of a model that knows its columns, got {given.model}"
         )
-    schema, test = model.schema, None
     options = {"opset": given.opset, "per_document": given.per_document}
     if isinstance(model, RankingModel):
+        if given.float32:
+            raise CommandError(
+                f"--float32 is for trees: the features of the network {given.model} are float32"
+            )
         if given.test is not None:
             test = card_metrics(model, read_table(given.test, schema, needs_weight=False))
         written = export_model(model, given.output, to=given.to, evaluation=test, **options)
-    elif given.to == "torch":
-        raise CommandError("--to must be onnx for a blend, got torch")
-    else:
+    elif isinstance(model, BlendModel):
+        if given.to == "torch":
+            raise CommandError("--to must be onnx for a blend, got torch")
         if given.test is not None:
-            text = {
-                name for name, category in schema.categories.items() if category.kind == "string"
-            }
-            frame = load_table(given.test, text | {schema.qid})
-            schema.check(frame)
-            test = frame, frame[schema.labels[0]].to_numpy(), frame[schema.qid].to_numpy()
+            table, qid = _rows(given, schema)
+            schema.check(table)
+            test = table, table.column(schema.labels[0]).to_numpy(), qid
         blend = Blend.load(find_model(given.model), trust=given.trust)
         written = blend.export(given.output, test=test, single=given.float32, **options)
-    _print(written)
-
-
-def _to_onnx(given: Namespace, trees: Any) -> None:
-    """Write a file of trees as ONNX."""
-    from ltr.export import export_model
-
-    if given.test is not None:
-        raise CommandError("--test needs the folder of a model, got a file of trees")
-    options = {"opset": given.opset, "per_document": given.per_document, "single": given.float32}
-    _print(export_model(trees, given.output, to=given.to, **options))
-
-
-def _print(written: Any) -> None:
+    else:
+        written = export_model(model, given.output, to=given.to, single=given.float32, **options)
     print(f"wrote {written.model} and {written.card}")
     print(
         f"largest difference from the model: {written.difference:.1e} of the largest score; "
@@ -114,24 +120,13 @@ def _print(written: Any) -> None:
     )
 
 
-def _to_engine(given: Namespace) -> None:
+def _to_engine(given: Namespace, model: Any) -> None:
     """Write a model for a search engine, and print the report."""
     from ltr.export import export_model
-    from ltr.models.onnx import OnnxModel
 
-    for name, used in (("--per-document", given.per_document), ("--float32", given.float32)):
-        if used:
-            raise CommandError(f"{name} is for --to onnx, got --to {given.to}")
-    model = _read_trees(find_model(given.model))
-    schema = None
-    if model is None:
-        model = load_model(given)
-        if isinstance(model, OnnxModel):
-            raise CommandError(f"{given.model} is already exported: give the folder of the model")
-        schema = model.schema
     rows = qid = None
     if given.test is not None:
-        rows, qid = _rows(given, schema)
+        rows, qid = _rows(given, getattr(model, "schema", None))
     written = export_model(
         model, given.output, to=given.to, missing=given.missing, rows=rows, qid=qid
     )

@@ -128,9 +128,10 @@ def export_model(
             cannot convert a model to an older version.
         evaluation: metrics for the card; see `card_metrics`.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
-        single: whether features are float32, for trees. Default: float64, so that a value next to a
-            split takes the same branch as in the model. With float32 it may take the other branch.
-            Such rows are not errors; `Exported.differing` counts them.
+        single: whether features are float32, for trees and blends; the features of a network are
+            float32 anyway. Default: float64, so that a value next to a split takes the same branch
+            as in the model. With float32 it may take the other branch. Such rows are not errors;
+            `Exported.differing` counts them.
         saved: what makes a folder loadable. Default: the parts of a `RankingModel`, otherwise
             nothing.
         missing: where a search engine sends a missing value: "model", as the model does, or "zero",
@@ -178,6 +179,8 @@ def export_model(
         raise ValueError(f"to must be one of {known}, got {to!r}")
     if to != "onnx" and not isinstance(model, RankingModel):
         raise ValueError(f'to must be "onnx" for trees, got {to!r}')
+    if single and isinstance(model, RankingModel):
+        raise ValueError("single must be False for a RankingModel, whose features are float32")
     if is_file(path):
         if path.suffix != _SUFFIX[to]:
             raise ValueError(f"path must end in {_SUFFIX[to]} for to={to!r}, got {path}")

@@ -60,6 +60,7 @@ def test_a_folder_and_mistakes(frame, tmp_path, capsys):
     for wrong, message in (
         ([*args, str(tmp_path / "x.onnx"), "--opset", "3"], "opset must be >= 14"),
         ([*args, str(tmp_path / "x.pt2"), "--to", "onnx"], "path must end in .onnx"),
+        ([*args, str(tmp_path / "x.onnx"), "--float32"], "--float32 is for trees: the features of"),
         ([*args, "x", "--to", "tflite"], "invalid choice: 'tflite'"),
         ([*args, str(tmp_path / "one.md" / "x")], "path must be writable"),
         (["export", "none", "x"], "none is no model"),

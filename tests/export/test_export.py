@@ -266,6 +266,7 @@ def test_bad_arguments(ranker, tmp_path):
         ({"to": "tflite"}, "to must be one of 'onnx', 'torch'"),
         ({"opset": 3}, "opset must be >= 14, got 3"),
         ({"opset": 99}, "opset must be one that torch and onnx can write, got 99"),
+        ({"single": True}, "single must be False for a RankingModel"),
         ({"evaluation": 0.5}, "evaluation must be a result of `card_metrics`, got 0.5"),
         ({"to": "torch", "path": tmp_path / "a.onnx"}, "path must end in .pt2"),
     ):
