@@ -16,7 +16,7 @@ from ltr.config import check_trust, from_config, to_config
 from ltr.config.folder import WEIGHTS, Saved, describing, read_folder
 from ltr.datasets import Schema
 from ltr.estimators.neural_ranker import NeuralRanker
-from ltr.estimators.saving import content, make
+from ltr.estimators.saving import content, learned, make, set_learned
 from ltr.names import one_line
 
 _PARAMETERS = ("validation", "n_jobs", "verbose")
@@ -107,8 +107,7 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
         "scales": blend.scales_.tolist(),
         "weights": blend.weights_.tolist(),
         "schema": blend.schema_.to_dict(),
-        "named": hasattr(blend, "feature_names_in_"),
-        **{name: to_config(getattr(blend, f"{name}_")) for name in _PLAIN},
+        **learned(blend, _PLAIN),
     }
     return Saved(parts, about, own)
 
@@ -127,11 +126,7 @@ def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
         blend.rankers_ = fitted
         blend.scales_, blend.weights_ = np.array(about["scales"]), np.array(about["weights"])
         blend.schema_ = Schema.from_dict(about["schema"])
-        for name in _PLAIN:
-            setattr(blend, f"{name}_", from_config(about[name]))
-        blend.n_features_in_ = len(blend.columns_)
-        if about["named"]:
-            blend.feature_names_in_ = np.asarray(blend.columns_, dtype=object)
+        set_learned(blend, about, _PLAIN)
     return blend
 
 

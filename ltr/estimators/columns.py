@@ -13,7 +13,6 @@ from torch import Tensor
 from ltr.datasets import ListDataset, Schema
 from ltr.datasets.coded import Coded
 from ltr.models import RankingModel
-from ltr.models.scorer import transformed
 
 _CLEAR = 2.0
 """A column is always kept if shuffling it costs more than this many standard errors."""
@@ -212,7 +211,10 @@ class _Shuffled:
         pairs = zip(self._batches(self.lists), self._batches(shuffled), strict=True)
         with torch.inference_mode():
             for batch, shuffled_batch in pairs:
-                whole, changed = self._outputs(**batch), self._outputs(**shuffled_batch)
+                whole, changed = (
+                    self.model.scorer_inputs(**batch),
+                    self.model.scorer_inputs(**shuffled_batch),
+                )
                 mixed = _copy(whole)
                 for name in names:
                     self._replace(mixed, changed, name)
@@ -223,10 +225,6 @@ class _Shuffled:
 
     def _batches(self, lists: ListDataset) -> Any:
         return self.model.batches(lists, self.device)
-
-    def _outputs(self, features: Tensor, **more: Tensor) -> Tensor | Coded:
-        assert self.model.transform is not None
-        return transformed(self.model.scorer, self.model.transform, features, None, **more)
 
     def _replace(self, outputs: Tensor | Coded, others: Tensor | Coded, name: str) -> None:
         """Replace the outputs that depend on a column by others, in place."""

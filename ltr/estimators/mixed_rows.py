@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ltr.datasets import ListDataset, Schema
 from ltr.datasets.coded import Coded
@@ -21,7 +20,6 @@ from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.models import RankingModel
 from ltr.models.blend import Rows
 from ltr.models.predictor import read_frame
-from ltr.models.scorer import transformed
 
 Mixed = Callable[[np.ndarray], np.ndarray]
 """From row numbers (m, columns) to scores (m,): row i takes column j from row `numbers[i, j]`."""
@@ -108,10 +106,9 @@ def _of_network(
         owners: see `_owners`.
     """
     model, sources = copy.deepcopy(model).eval(), source_columns(model)
-    assert model.transform is not None
     assert sources is not None
     with torch.inference_mode():
-        batches = [_outputs(model, **batch) for batch in model.batches(lists)]
+        batches = [model.scorer_inputs(**batch) for batch in model.batches(lists)]
     numbers, *codes = (torch.cat([*parts]) for parts in zip(*map(tensors_of, batches), strict=True))
     of_numbers = owners[sources[: numbers.shape[1]].numpy()]
     of_codes = owners[lists.features.shape[1] :]
@@ -126,11 +123,6 @@ def _of_network(
             return scorer(mixed).double().numpy()
 
     return scores
-
-
-def _outputs(model: RankingModel, features: Tensor, **more: Tensor) -> Tensor | Coded:
-    assert model.transform is not None
-    return transformed(model.scorer, model.transform, features, None, **more)
 
 
 def _by_column(values: Any, rows: Any, owners: np.ndarray) -> Any:

@@ -19,6 +19,26 @@ from ltr.models import Ensemble, RankingModel
 _PLAIN = ("columns", "n_iter", "best_iterations", "history", "validation_queries", "settings")
 
 
+def learned(estimator: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return what `fit` has learned, for `config.json`.
+
+    Args:
+        estimator: the fitted estimator.
+        names: the names of its attributes, without the underscore at their ends.
+    """
+    named = hasattr(estimator, "feature_names_in_")
+    return {"named": named, **{name: to_config(getattr(estimator, f"{name}_")) for name in names}}
+
+
+def set_learned(estimator: Any, content: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Set the attributes that `learned` returned; `columns` is one of them."""
+    for name in names:
+        setattr(estimator, f"{name}_", from_config(content[name]))
+    estimator.n_features_in_ = len(estimator.columns_)
+    if content["named"]:
+        estimator.feature_names_in_ = np.asarray(estimator.columns_, dtype=object)
+
+
 def content(estimator: Any) -> dict[str, Any]:
     """Return the content of `config.json`: the model's configuration and the estimator's own."""
     model = estimator.model_.to_dict()
@@ -31,8 +51,7 @@ def content(estimator: Any) -> dict[str, Any]:
         "kind": "NeuralRanker",
         "parameters": arguments,
         "selected": {name: asdict(column) for name, column in estimator.selected_.items()},
-        "named": hasattr(estimator, "feature_names_in_"),
-        **{name: to_config(getattr(estimator, f"{name}_")) for name in _PLAIN},
+        **learned(estimator, _PLAIN),
     }
 
 
@@ -103,9 +122,5 @@ def make(
         content, weights, folder=path, trusted=trusted, prefix=prefix, given=parts
     )
     new.selected_ = {name: Column(**column) for name, column in content["selected"].items()}
-    for name in _PLAIN:
-        setattr(new, f"{name}_", from_config(content[name]))
-    new.n_features_in_ = len(new.columns_)
-    if content["named"]:
-        new.feature_names_in_ = np.asarray(new.columns_, dtype=object)
+    set_learned(new, content, _PLAIN)
     return new

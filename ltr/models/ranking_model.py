@@ -21,6 +21,7 @@ from ltr.config.folder import (
     read_part,
     write_folder,
 )
+from ltr.datasets.coded import Coded
 from ltr.datasets.infer import ROWS
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
@@ -115,18 +116,31 @@ class RankingModel(nn.Module):
         """
         if mask is not None and lengths is not None:
             raise ValueError("mask must be None if lengths are given: ragged lists have no mask")
-        if self.transform is None and categories is not None:
-            raise ValueError("categories must be None: there is no transform that takes them")
-        inputs = features
-        if self.transform is not None:
-            given = mask, categories, lengths
-            inputs = transformed(self.scorer, self.transform, features, *given)
+        inputs = self.scorer_inputs(features, mask, categories, lengths)
         # After `half()` or `double()`, the weights have another type than the features.
         if (weight := next(self.scorer.parameters(), None)) is not None:
             inputs = inputs.to(weight.dtype)
         if lengths is None:
             return self.scorer(inputs, mask)
         return score_ragged(self.scorer, inputs, lengths)
+
+    def scorer_inputs(
+        self,
+        features: Tensor,
+        mask: Tensor | None = None,
+        categories: Tensor | None = None,
+        lengths: Tensor | None = None,
+    ) -> Tensor | Coded:
+        """Return what the scorer gets, the output of the transform; the arguments are of `forward`.
+
+        Raises:
+            ValueError: there are categories but no transform that takes them.
+        """
+        if self.transform is not None:
+            return transformed(self.scorer, self.transform, features, mask, categories, lengths)
+        if categories is not None:
+            raise ValueError("categories must be None: there is no transform that takes them")
+        return features
 
     def score(
         self,
