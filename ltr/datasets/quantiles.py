@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ltr.arrays import as_numbers
-from ltr.datasets.transforms import FeatureTransform
+from ltr.datasets.transforms import FeatureTransform, NoTransform
 from ltr.shapes import check_at_least, check_choice, check_whole
 
 _VALUES = 1 << 24  # this many values are copied at a time, since the features may be memory-mapped
@@ -246,11 +246,7 @@ class Quantile(FeatureTransform):
         outputs = torch.lerp(scores.gather(1, left), scores.gather(1, right), share)
         return outputs.t().reshape(features.shape).to(features.dtype)
 
-    def monotone_columns(self) -> Tensor:
-        """Return 0 to d - 1: each output rises with the feature in the same column."""
-        return torch.arange(self.num_features or 0)
-
-    source_columns = monotone_columns
+    monotone_columns = source_columns = NoTransform.monotone_columns
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the smallest and the largest quantile of each feature, (d,) each."""

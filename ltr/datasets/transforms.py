@@ -384,11 +384,7 @@ class Standardize(FeatureTransform):
             raise self.not_fitted()
         return self._warp(features).sub(self.mean).mul_(self.scale)
 
-    def monotone_columns(self) -> Tensor:
-        """Return 0 to d - 1: each output rises with the feature in the same column."""
-        return torch.arange(self.num_features or 0)
-
-    source_columns = monotone_columns
+    monotone_columns = source_columns = NoTransform.monotone_columns
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return the mean minus and plus three standard deviations, (d,) each."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ltr.estimators.parameters import is_auto
 from ltr.names import nearest
 
 _INSTEAD = {
@@ -37,7 +38,7 @@ def check_others(others: Mapping[str, Any], metric: Any) -> None:
     ValueError: eval_at must name the metric 'ndcg@10' of this ranker, got 5: give \
 NeuralRanker(metric='ndcg@5')
     """
-    given = {name: x for name, x in others.items() if x is not None and not _is_auto(x)}
+    given = {name: x for name, x in others.items() if x is not None and not is_auto(x)}
     for name in given:
         if name in ("eval_metric", "eval_at"):
             _check_metric(name, given, metric)
@@ -62,7 +63,7 @@ def named_categories(given: Any, columns: Sequence[str]) -> list[str]:
     >>> named_categories(["shop", 0], ["size", "shop"])
     ['shop', 'size']
     """
-    if given is None or _is_auto(given):
+    if given is None or is_auto(given):
         return []
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ValueError(
@@ -129,7 +130,3 @@ def _several(value: Any) -> list[Any]:
     if value is None:
         return []
     return [*value] if isinstance(value, list | tuple) else [value]
-
-
-def _is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == "auto"

@@ -244,9 +244,13 @@ def max_levels(estimator: Any, rows: int) -> int:
     return 1024 if rows >= LARGE else 256
 
 
-def is_auto(relative: Any) -> bool:
-    """Return whether the validation lists decide if there are columns relative to the list."""
-    return isinstance(relative, str) and relative == "auto"
+def is_auto(value: Any) -> bool:
+    """Return whether an argument is "auto"; an array, whose `==` gives an array, is not.
+
+    >>> is_auto("auto"), is_auto(True)
+    (True, False)
+    """
+    return isinstance(value, str) and value == "auto"
 
 
 def check_parameters(estimator: Any) -> None:
