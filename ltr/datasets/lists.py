@@ -420,15 +420,17 @@ class ListDataset(Dataset[dict[str, Any]]):
     @property
     def qids(self) -> list[str]:
         """The qid of each list; each access makes a new Python list."""
-        qids = self._arrays["qids"]
-        return _as_list(qids if self._chosen is None else _take(qids, self._chosen))
+        return _as_list(self._chosen_qids())
 
     @property
     def qid_texts(self) -> pa.ChunkedArray:
         """The qids as Arrow strings, which take less memory than `qids`."""
-        qids = self._arrays["qids"]
-        qids = qids if self._chosen is None else _take(qids, self._chosen)
+        qids = self._chosen_qids()
         return qids if isinstance(qids, pa.ChunkedArray) else _as_chunks("qids", qids)
+
+    def _chosen_qids(self) -> Any:
+        qids = self._arrays["qids"]
+        return qids if self._chosen is None else _take(qids, self._chosen)
 
     @property
     def features(self) -> np.ndarray:

@@ -551,8 +551,7 @@ class NeuralRanker(RankingEstimator):
                 "labels (y) must differ in some list that is trained on, got lists of "
                 f"equal labels only (n_samples={lists.offsets[-1]}): there is nothing to learn"
             )
-        if validation is None and not one_pass:
-            note = "no query held out"
+        notes = ["no query held out" if validation is None and not one_pass else note]
         warn_caller(data.notice)
         from ltr.estimators.training import train  # predictions do not need it
 
@@ -580,8 +579,7 @@ class NeuralRanker(RankingEstimator):
                 given_lists = lists, validation, of_lists
                 chosen, trial = choose_settings(candidates, auto, *given_lists)
             if chosen.relative:
-                relative_note = "with columns relative to the list: predict needs qid"
-                note = "; ".join(filter(None, [note, relative_note]))
+                notes.append("with columns relative to the list: predict needs qid")
             selected = self._select(chosen, trial, lists, validation, schema, of_lists)
             kept = [name for name, column in selected.items() if column.kept]
             if len(kept) < len(selected):
@@ -591,14 +589,14 @@ class NeuralRanker(RankingEstimator):
                     validation = of_columns(validation, schema, narrow)
                 schema = narrow
                 chosen = replace(chosen, directions=self._directions(schema))
-                note = "; ".join(filter(None, [note, f"{len(kept)} of {len(selected)} columns"]))
+                notes.append(f"{len(kept)} of {len(selected)} columns")
         trained = train(
             chosen,
             lists,
             validation,
             known=(self.scorer_, self.transform_) if again else None,
             of_lists=of_lists,
-            note=note,
+            note="; ".join(filter(None, notes)),
             callbacks=callbacks,
         )
         self.settings_ = chosen.resolved()
