@@ -21,6 +21,7 @@ from ltr.datasets.prepare import Prepared
 from ltr.datasets.reading import RowOrder
 from ltr.datasets.table_notices import warn_caller
 from ltr.estimators import tables as tables
+from ltr.estimators.habits import check_others
 from ltr.estimators.list_input import is_lists, read_data
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.parameters import device, max_levels
@@ -168,8 +169,12 @@ class Blend(RankingEstimator):
         eval_set: Any = None,
         eval_qid: Any = None,
         eval_group: Any = None,
+        **others: Any,
     ) -> Self:
         """Fit each ranker, the scales and the weights; see `NeuralRanker.fit` for the arguments.
+
+        Of `others`, `categorical_feature` makes columns categories, and `eval_metric` and `eval_at`
+        may name NDCG@10. Any other argument of `LGBMRanker.fit` is an error that says what to do.
 
         If `fit` fails, the blend stays as it was. If X is lists, they are read into memory, and
         trees get their float32 numbers.
@@ -189,6 +194,8 @@ class Blend(RankingEstimator):
         given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
         given |= {"position": position, "protected": protected, "eval_set": eval_set}
         given |= {"eval_qid": eval_qid, "eval_group": eval_group}
+        given["categorical_feature"] = others.get("categorical_feature")
+        check_others(others, "ndcg@10", "Blend")
         with self._fitting() as fitted:
             fitted._fit(X, given)
         return self

@@ -1,25 +1,49 @@
-"""Arguments of `fit` in LightGBM and XGBoost: what they mean for a `NeuralRanker`."""
+"""Arguments of `fit` in LightGBM, XGBoost and CatBoost: what they mean for rankers of ltr."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ltr.estimators.parameters import is_auto
 from ltr.names import nearest
 
+Kind = Literal["NeuralRanker", "Blend"]
+
+_VALIDATION = "give eval_set=[(X, y)], and eval_qid or eval_group"
+_QUERIES = "give qid=, the query of each row, or group=, the sizes of the lists"
+_CATEGORIES = "give categorical_feature=, names or indices of columns"
 _INSTEAD = {
-    "early_stopping_rounds": "give NeuralRanker(patience=...), which counts epochs, not trees",
+    "cat_features": _CATEGORIES,
+    "eval_X": _VALIDATION,
     "eval_names": "the attributes call the validation lists 'valid_0'",
     "eval_sample_weight": "the metric of validation lists is not weighted",
+    "eval_y": _VALIDATION,
     "feature_name": "give a data frame, whose columns have names",
-    "init_model": "give NeuralRanker(warm_start=True)",
-    "verbose": "give NeuralRanker(verbose=...)",
+    "group_id": _QUERIES,
+    "groups": _QUERIES,
+    "query": _QUERIES,
 }
-"""For each argument that `fit` does not take, what to do instead."""
+"""For each argument that no `fit` takes, what to do instead."""
+
+_OWN: dict[Kind, dict[str, str]] = {
+    "NeuralRanker": {
+        "early_stopping_rounds": "give NeuralRanker(patience=...), which counts epochs, not trees",
+        "init_model": "give NeuralRanker(warm_start=True)",
+        "verbose": "give NeuralRanker(verbose=...)",
+    },
+    "Blend": {
+        "callbacks": "a Blend calls none; its networks and default trees stop early by themselves",
+        "early_stopping_rounds": "the networks and the default trees stop early by themselves",
+        "eval_names": "a Blend has one set of validation lists",
+        "init_model": "give the trained Booster as one of the rankers",
+        "verbose": "give Blend(verbose=...)",
+    },
+}
+"""For each argument that the `fit` of one class does not take, what to do instead."""
 
 
-def check_others(others: Mapping[str, Any], metric: Any) -> None:
+def check_others(others: Mapping[str, Any], metric: Any, kind: Kind = "NeuralRanker") -> None:
     """Raise an error for an argument of another library's `fit` that means something else here.
 
     Args:
@@ -27,6 +51,7 @@ def check_others(others: Mapping[str, Any], metric: Any) -> None:
             the metric of the estimator, and so are `categorical_feature` (see `named_categories`)
             and an argument that is None or "auto".
         metric: the metric of the estimator.
+        kind: the class of the estimator.
 
     Raises:
         ValueError: an argument is known, but cannot be taken; the message says what to do.
@@ -39,15 +64,23 @@ def check_others(others: Mapping[str, Any], metric: Any) -> None:
 NeuralRanker(metric='ndcg@5')
     """
     given = {name: x for name, x in others.items() if x is not None and not is_auto(x)}
-    for name in given:
+    instead = {**_INSTEAD, **_OWN[kind]}
+    for name, value in given.items():
         if name in ("eval_metric", "eval_at"):
-            _check_metric(name, given, metric)
+            _check_metric(name, given, metric, kind)
         elif name == "categorical_feature":
             continue
-        elif name in _INSTEAD:
-            raise ValueError(f"{name} must be None: {_INSTEAD[name]}, got {given[name]!r}")
+        elif name in instead:
+            raise ValueError(f"{name} must be None: {instead[name]}, got {_brief(value)}")
         else:
             raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
+
+
+def _brief(value: Any) -> str:
+    """Return a short value as it is written, and the type of any other, such as a table."""
+    text = repr(value)
+    plain = len(text) <= 40 and "\n" not in text and not callable(value)
+    return text if plain else type(value).__name__
 
 
 def named_categories(given: Any, columns: Sequence[str]) -> list[str]:
@@ -103,11 +136,23 @@ def refuse_foreign_callbacks(callbacks: Sequence[Any]) -> None:
             )
 
 
-def _check_metric(name: str, given: Mapping[str, Any], metric: Any) -> None:
+def _check_metric(name: str, given: Mapping[str, Any], metric: Any, kind: Kind) -> None:
     cutoffs, names = (_several(given.get(name)) for name in ("eval_at", "eval_metric"))
     own, _, cutoff = metric.partition("@") if isinstance(metric, str) else (metric, "", "")
     wanted = f"{(names or [own])[0]}".partition("@")[0]
     wanted = f"{wanted}@{(cutoffs or [cutoff])[0]}".removesuffix("@")
+    said = f"{(names or [''])[0]}"
+    same = wanted.lower() == f"{metric}".lower() and (
+        "@" not in said or said.lower() == wanted.lower()
+    )
+    if kind == "Blend":
+        if len(cutoffs) > 1 or len(names) > 1 or not same:
+            raise ValueError(
+                f"{name} must name {metric!r}, the metric by which a Blend chooses its weights, "
+                f"got {_brief(given[name])}: its rankers may have others, such as "
+                "NeuralRanker(metric='ndcg@5')"
+            )
+        return
     if callable((names or [None])[0]):
         raise ValueError(
             f"{name} must be None for a metric of one's own: give NeuralRanker(metric=function), a "
@@ -118,8 +163,7 @@ def _check_metric(name: str, given: Mapping[str, Any], metric: Any) -> None:
             f"{name} must be one value, the metric of early stopping, got {given[name]!r}: give "
             f"NeuralRanker(metric={wanted!r}), and see `ltr.reports.evaluate` for several metrics"
         )
-    asked = f"{(names or [''])[0]}"
-    if wanted.lower() != f"{metric}".lower() or ("@" in asked and asked.lower() != wanted.lower()):
+    if not same:
         raise ValueError(
             f"{name} must name the metric {metric!r} of this ranker, got {given[name]!r}: give "
             f"NeuralRanker(metric={wanted!r})"

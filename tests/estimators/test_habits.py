@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from ltr.datasets import ListDataset
-from ltr.estimators import NeuralRanker
+from ltr.estimators import Blend, NeuralRanker
 from ltr.metrics import functional as F
 from ltr.models import LinearScorer
 
@@ -45,6 +45,12 @@ def best_first(labels: np.ndarray, scores: np.ndarray, qid: np.ndarray) -> float
         ({"eval_metric": "ndcg@3"}, "eval_metric must name the metric 'ndcg@10'"),
         ({"eval_metric": best_first}, r"give NeuralRanker\(metric=function\)"),
         ({"feature_name": ["a"]}, "give a data frame"),
+        ({"eval_X": [X], "eval_y": [LABELS]}, r"eval_X must be None: give eval_set=\[\(X, y\)\]"),
+        ({"eval_y": LABELS}, r"eval_y must be None: give eval_set=\[\(X, y\)\].*, got ndarray$"),
+        ({"query": QID}, "query must be None: give qid=, .* or group=, .*, got ndarray$"),
+        ({"groups": [5, 5]}, r"groups must be None: give qid=, .* or group=, .*, got \[5, 5\]$"),
+        ({"group_id": pd.Series(QID)}, "group_id must be None: give qid=, .*, got Series$"),
+        ({"cat_features": ["a"]}, "cat_features must be None: give categorical_feature="),
         ({"init_model": "m.txt"}, "warm_start=True"),
         ({"callbacks": [lgb.early_stopping(5)]}, r"_EarlyStopping.*NeuralRanker\(patience=...\)"),
         ({"callbacks": [lgb.log_evaluation()]}, r"callbacks must be functions of the history"),
@@ -56,9 +62,45 @@ def test_what_means_something_else_here_names_our_argument(given, message):
         quick().fit(X, LABELS, qid=QID, **given)
 
 
-def test_an_unknown_argument_is_a_type_error():
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"eval_at": [1, 5]}, r"^eval_at must name 'ndcg@10', .* weights, got \[1, 5\]: "),
+        ({"eval_metric": "map"}, "^eval_metric must name 'ndcg@10'"),
+        ({"eval_metric": best_first}, "^eval_metric must name 'ndcg@10'.*got function"),
+        ({"callbacks": [lgb.early_stopping(5)]}, "^callbacks must be None: .*stop early"),
+        ({"early_stopping_rounds": 5}, "^early_stopping_rounds must be None: the networks and"),
+        ({"init_model": "m.txt"}, "^init_model must be None: give the trained Booster"),
+        ({"verbose": 1}, r"^verbose must be None: give Blend\(verbose=...\), got 1$"),
+        ({"eval_X": pd.DataFrame(X)}, r"^eval_X must be None: give eval_set=.*, got DataFrame$"),
+        ({"groups": [5, 5]}, "^groups must be None: give qid="),
+        ({"categorical_feature": ["x7"]}, "categorical_feature must name columns of X, got 'x7'"),
+    ],
+)
+def test_a_blend_names_our_arguments_in_one_line(given, message):
+    with pytest.raises(ValueError, match=message) as error:
+        Blend([quick()], verbose=0).fit(X, LABELS, qid=QID, **given)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("ranker", [quick(), Blend([quick()], verbose=0)], ids=["network", "blend"])
+def test_an_unknown_argument_is_a_type_error(ranker):
     with pytest.raises(TypeError, match="unexpected keyword argument 'eval_ats'"):
-        quick().fit(X, LABELS, qid=QID, eval_ats=[10])
+        ranker.fit(X, LABELS, qid=QID, eval_ats=[10])
+
+
+def test_a_blend_takes_what_says_the_same_and_named_categories():
+    codes = np.random.default_rng(1).integers(0, 4, ROWS)
+    shop, labels = pd.DataFrame({"size": X[:, 0], "shop": codes}), (codes == 2).astype(int)
+    trees = lgb.LGBMRanker(n_estimators=30, min_data_per_group=1, min_child_samples=2, verbose=-1)
+    blend = Blend([quick(learning_rate=0.1, max_epochs=20), trees], verbose=0)
+    same: dict[str, Any] = {"eval_metric": "ndcg", "eval_at": [10], "init_model": None}
+    blend.fit(shop, labels, qid=QID, categorical_feature=["shop"], **same)
+    assert [*blend.schema_.categories] == ["shop"]
+    assert blend.rankers_[1].booster_.params["categorical_column"] == [1]
+    np.testing.assert_array_equal(blend.predict(shop[::-1]), blend.predict(shop)[::-1])
+    relevant = np.bincount(QID, labels) > 0  # the other lists count 0
+    assert blend.score(shop, labels, qid=QID) > 0.99 * relevant.mean()
 
 
 def test_what_says_the_same_is_taken():
