@@ -120,7 +120,11 @@ class RankOperator(nn.Module):
         Raises:
             ValueError: k is not a whole number >= 1.
         """
-        return self._membership(check_whole("k", k), real_scores(scores, mask), mask)
+        k = check_whole("k", k)
+        if type(self).soft_top_k is RankOperator.soft_top_k:  # `forward` treats the arguments
+            cutoff = truncated(torch.ones_like, k, exact=self.exact_cutoff)
+            return self.discounts(cutoff, scores, mask)
+        return self._membership(k, real_scores(scores, mask), mask)
 
     def _membership(self, k: int | Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
         # The arguments are checked, and the scores 0 where masked.
@@ -131,10 +135,10 @@ class RankOperator(nn.Module):
     def soft_top_k(self, k: Any, scores: Tensor, mask: Tensor | None) -> Tensor:
         """Return the soft membership (..., n) of the real items, for `top_k`.
 
-        k is checked, and the scores are as in `soft_ranks`. By default the membership is the mean
-        of the cutoff over the ranks: see `discounts`.
+        k is checked, and the scores are as in `soft_ranks`. An operator without this method has the
+        memberships that its ranks give.
         """
-        return self.discounts(truncated(torch.ones_like, k, exact=self.exact_cutoff), scores, mask)
+        raise NotImplementedError(f"{type(self).__name__} has no memberships besides its ranks")
 
     def before(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return how surely item j comes before item i, (..., n, n) in [0, 1]: row i, column j.

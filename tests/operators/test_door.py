@@ -9,7 +9,7 @@ from operator_table import OPERATORS, SOFT, SORT_OPERATORS, TAKES_WEIGHTS, draw,
 
 from ltr.kernels import use
 from ltr.losses import SoftNDCG
-from ltr.operators import DensePermutation, RankOperator, SortOperator, hard_ranks
+from ltr.operators import DensePermutation, RankOperator, SortOperator, hard_ranks, truncated
 from ltr.operators.base import TemperatureRank
 from ltr.operators.permutation import HardPermutation
 from ltr.shapes import check_lists
@@ -112,6 +112,13 @@ def test_an_own_forward_gets_and_returns_what_it_did():
     assert got[1] is MASK
     assert got[2] is scores
     torch.testing.assert_close(ranks, scores * 2, equal_nan=True)
+    members = Own().top_k(2, scores, MASK)
+    assert got[0] is scores  # not upcast or filled either
+    torch.testing.assert_close(
+        members,
+        Own().discounts(truncated(torch.ones_like, 2, exact=False), scores, MASK),
+        equal_nan=True,
+    )
     loss = SoftNDCG(Own(), mean="arithmetic")(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0]))
     assert loss.isfinite()
 
