@@ -111,7 +111,8 @@ class NeuralRanker(RankingEstimator):
         metric: the name of the metric for early stopping and `score`, such as "ndcg@10" (the
             default), "mrr@10" or "map"; see `ltr.reports.evaluate`. Or a function of the labels,
             the scores and the qids of one list, numpy arrays (items,), that returns a number,
-            higher for a better ranking; its mean over the lists is used.
+            higher for a better ranking; its mean over the lists is used. Or an object of a class
+            of `ltr.metrics`, such as `MRR(top_k=5)`, or of your own.
         patience: a member stops when its metric on the validation lists has not risen for this
             many epochs, and keeps the weights of its best epoch. Default: 3, or the number that
             gives 40 steps if 3 epochs give fewer; with a cycle, at least a third of `max_epochs`.

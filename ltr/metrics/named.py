@@ -7,6 +7,7 @@ from math import isfinite
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -156,7 +157,13 @@ def parse_measures(
     """
     several = isinstance(names, Iterable) and not isinstance(names, str)
     if not several or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"metrics must be a list of names, got {names!r}")
+        hint = ""
+        if several and any(isinstance(name, MetricCore) or callable(name) for name in names):
+            hint = (
+                ": for a metric of your own, give its values of the lists to "
+                "ltr.metrics.mean_interval or compare"
+            )
+        raise ValueError(f"metrics must be a list of names, got {names!r}{hint}")
     known = metric_names()
     measures: list[Measure] = []
     for text in names:
@@ -226,6 +233,8 @@ class OwnMeasure:
                 continue
             qid = torch.full((len(own),), position)
             value = self.function(grades.numpy(), own.numpy(), qid.numpy())
+            if isinstance(value, Tensor | np.ndarray) and value.ndim == 0:
+                value = value.item()
             if not isinstance(value, Real) or not isfinite(value):
                 raise ValueError(
                     f"metric must return a finite number for each list, got {value!r} from "
@@ -235,22 +244,77 @@ class OwnMeasure:
         return values
 
 
-def ranking_measure(name: str | Callable[..., Any]) -> Measure | OwnMeasure:
+@dataclass(frozen=True)
+class MetricMeasure:
+    """An object of a metric class, in the form of a `Measure`.
+
+    >>> from ltr.metrics import MRR
+    >>> values = torch.tensor([0.1, 0.9, 0.5]), torch.tensor([2.0, 0.0, 3.0])
+    >>> MetricMeasure(MRR(top_k=5)).per_list(*values, torch.tensor([2, 1]), largest=3.0)
+    tensor([0.5000, 1.0000])
+    """
+
+    metric: MetricCore
+
+    @property
+    def title(self) -> str:
+        """The class and its arguments, such as `MRR(top_k=5)`."""
+        return repr(self.metric)
+
+    def per_list(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        *,
+        largest: float,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the value of each list, (lists,); NaN for an empty list.
+
+        Raises:
+            ValueError: weights are given, but the metric takes none; or the metric leaves out a
+                list that has items.
+        """
+        if weights is not None and not self.metric.takes_weights:
+            raise ValueError(f"metric must support item weights, got {self.title}")
+        lists = {"lengths": lengths, "weights": weights}
+        values = self.metric.measure(scores, labels, reduction="none", **lists)
+        if (values.isnan() & (lengths > 0)).any():
+            raise ValueError(
+                f"metric must have a value for each list, but {self.title} leaves some out: give "
+                "a number for empty"
+            )
+        return values
+
+
+def ranking_measure(
+    name: str | Callable[..., Any] | MetricCore,
+) -> Measure | OwnMeasure | MetricMeasure:
     """Return the metric with this name, for choosing between rankers: higher must be better.
 
     Args:
-        name: the name; or a function, see `OwnMeasure`.
+        name: the name; or a function, see `OwnMeasure`; or an object of a metric class.
 
     Raises:
-        ValueError: the metric is unknown, or lower is better.
+        ValueError: the metric is unknown, lower is better, or it is no mean over lists of items
+            with one label each.
 
     >>> ranking_measure("MRR@10").title
     'mrr@10'
     """
+    if isinstance(name, MetricCore):
+        if not name.higher_is_better:
+            raise ValueError(f"metric must be higher for better rankings, got {name!r}")
+        if name.is_geometric or name.takes_topics:
+            raise ValueError(f"metric must be a mean over lists without topics, got {name!r}")
+        return MetricMeasure(name)
     if callable(name) and not isinstance(name, type):
         return OwnMeasure(name)
     if not isinstance(name, str):
-        raise ValueError(f"metric must be the name of a metric or a function, got {name!r}")
+        raise ValueError(
+            f"metric must be the name of a metric, a function or a metric, got {name!r}"
+        )
     try:
         (measure,) = parse_measures([name])
     except ValueError as error:

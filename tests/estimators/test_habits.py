@@ -7,11 +7,16 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from sklearn.base import clone
 
 from ltr.datasets import ListDataset
 from ltr.estimators import Blend, NeuralRanker
+from ltr.metrics import ARP, GMAP, MRR, AlphaNDCG, RankingMetric
 from ltr.metrics import functional as F
+from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.models import LinearScorer
+from ltr.reports import evaluate
 
 ROWS = 120
 X, QID = np.random.default_rng(0).normal(size=(ROWS, 3)), np.arange(ROWS) // 5
@@ -173,6 +178,81 @@ def test_a_metric_of_ones_own_stops_and_scores(tmp_path: Path):
     np.testing.assert_array_equal(again.predict(X), ranker.predict(X))
     with pytest.raises(ValueError, match="must return a finite number for each list, got None"):
         quick(metric=lambda labels, scores, qid: None).fit(X, LABELS, qid=QID)
+
+
+def test_a_function_may_return_a_number_of_torch_or_numpy():
+    def in_torch(labels: np.ndarray, scores: np.ndarray, qid: np.ndarray) -> Any:
+        return torch.tensor(best_first(labels, scores, qid))
+
+    def in_numpy(labels: np.ndarray, scores: np.ndarray, qid: np.ndarray) -> Any:
+        return np.array(best_first(labels, scores, qid))
+
+    ranker = quick().fit(X, LABELS, qid=QID)
+    expected = ranker.score(X, LABELS, qid=QID, metric=best_first)
+    for function in (in_torch, in_numpy):
+        assert ranker.score(X, LABELS, qid=QID, metric=function) == expected
+
+    def own(labels: np.ndarray, scores: np.ndarray, qid: np.ndarray) -> Any:
+        return torch.tensor(torch.nan)
+
+    with pytest.raises(ValueError, match="must return a finite number for each list, got nan from"):
+        ranker.score(X, LABELS, qid=QID, metric=own)
+
+
+class TopLabels(RankingMetric):
+    """The sum of the labels at the first positions."""
+
+    top: int = 1
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        values = lists.labels[..., : self.top].sum(-1)
+        return list_values(values, lists.lengths > 0, lists, "skip")
+
+
+def test_a_metric_object_stops_and_scores():
+    ranker = quick(metric=TopLabels(top=2)).fit(X, LABELS, qid=QID)
+    assert ranker.best_score_["valid_0"].keys() == {"TopLabels(top=2)"}
+    scores, labels = ranker.predict(X).reshape(-1, 5), LABELS.reshape(-1, 5)
+    top = np.take_along_axis(labels, (-scores).argsort(1, kind="stable")[:, :2], 1).sum(1)
+    assert ranker.score(X, LABELS, qid=QID) == pytest.approx(top.mean())
+    copy: Any = clone(ranker)
+    assert copy.metric.top == 2
+
+
+def test_an_object_of_a_named_metric_is_as_its_name(tmp_path: Path):
+    by_name = quick(metric="mrr@3").fit(X, LABELS, qid=QID)
+    by_object = quick(metric=MRR(top_k=3)).fit(X, LABELS, qid=QID)
+    assert by_object.history_ == by_name.history_
+    by_object.save(tmp_path)
+    assert NeuralRanker.load(tmp_path).metric.top_k == 3
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (MRR, "metric must be the name of a metric, a function or a metric, got <class"),
+        (ARP(), "metric must be higher for better rankings, got ARP"),
+        (GMAP(), "metric must be a mean over lists without topics, got GMAP"),
+        (AlphaNDCG(), "metric must be a mean over lists without topics, got AlphaNDCG"),
+        (MRR(empty="skip"), r"but MRR\(empty='skip'\) leaves some out: give a number for empty"),
+    ],
+)
+def test_metric_objects_that_choose_no_epoch(metric: Any, message: str):
+    labels = np.where(QID < 18, 0, LABELS)
+    with pytest.raises(ValueError, match=message):
+        quick(metric=metric).fit(X, labels, qid=QID)
+
+
+def test_evaluate_names_the_way_for_a_metric_of_ones_own():
+    wrong: Any
+    for wrong in (TopLabels(), best_first):
+        with pytest.raises(
+            ValueError, match=r"of names, got.*: for a metric of your own, .*mean_i"
+        ):
+            evaluate(LABELS, X[:, 0], QID, [wrong])
+    wrong = 3
+    with pytest.raises(ValueError, match=r"list of names, got \[3\]$"):
+        evaluate(LABELS, X[:, 0], QID, [wrong])
 
 
 def test_a_metric_of_ones_own_is_as_the_named_one():
