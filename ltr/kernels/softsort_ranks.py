@@ -60,9 +60,9 @@ def fused(scores: Tensor) -> bool:
         return False
     if not scores.numel() or not scores.is_cpu:
         return False
-    if (IMPLEMENTATION.get() or compiled()).name != "cpu":
+    if prefers_dense("softsort 1, ranks", scores.shape):
         return False
-    return not prefers_dense("softsort 1, ranks", scores.shape)
+    return (IMPLEMENTATION.get() or compiled()).name == "cpu"  # this loads numba's code
 
 
 @dataclass(frozen=True, eq=False)

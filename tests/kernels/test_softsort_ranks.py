@@ -6,12 +6,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from ltr.kernels import softsort_ranks, sums, use
 from ltr.kernels.choice import computed_by
 from ltr.kernels.cpu import softsort
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.kernels.sorting import descending_order
-from ltr.operators import SoftSort
+from ltr.operators import SigmoidRank, SoftSort
 
 
 def ranks_and_slopes(scores, mask, temperature, g, dense=False):
@@ -124,3 +125,17 @@ def test_a_broken_list_breaks_alone():
     for y in (ranks, scores.grad):
         assert y[1].isnan().all()
         assert y[[0, 2]].isfinite().all()
+
+
+def test_what_needs_no_compiled_code_does_not_load_it(monkeypatch):
+    def compiled():
+        raise AssertionError("compiled code was loaded")
+
+    monkeypatch.setattr(softsort_ranks, "compiled", compiled)
+    monkeypatch.setattr(sums, "compiled", compiled)
+    scores = torch.randn(2, 5, requires_grad=True)
+    with use("dense"):
+        (SoftSort()(scores) + SigmoidRank()(scores)).sum().backward()
+    SigmoidRank()(scores).sum().backward()
+    with pytest.raises(AssertionError, match="was loaded"):
+        SoftSort()(scores)

@@ -51,9 +51,11 @@ def test_the_page_has_all_operators():
 @pytest.mark.parametrize("name", [name for name in ENTRIES if "operator's" not in ENTRIES[name]])
 def test_the_entry_is_what_is_computed(name: str):
     apart, tied, entry = moved(name, APART), moved(name, TIED), ENTRIES[name]
-    if entry.startswith("no: 0 everywhere"):
+    if entry.startswith("none: ranks are constants"):
         assert not apart.any()
         assert not tied.any()
+        for scores in (APART, TIED):
+            assert not getattr(operators, name)()(scores.clone().requires_grad_()).requires_grad
     elif entry.startswith("no: 0 for items far from others"):
         assert apart.tolist() == [True] * 6 + [False]
     elif entry.startswith("yes; 0 if all scores tie"):
@@ -63,3 +65,21 @@ def test_the_entry_is_what_is_computed(name: str):
         assert entry.startswith("yes")
         assert apart.all()
         assert tied.all()
+
+
+NO_RANKS_AT_0 = {"GumbelSinkhorn", "IsotonicSort", "SoftplusRank"}
+"""Operators of a matrix, with sorted values, and without a limit at temperature 0."""
+
+
+def test_ranks_at_temperature_0_are_constants():
+    wrong = []
+    plain = {name for name, entry in ENTRIES.items() if "operator's" not in entry}
+    for name in plain - NO_RANKS_AT_0:
+        kind = getattr(operators, name)
+        operator = kind() if name == "HardRank" else kind(0.0)
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            operator(APART.clone().requires_grad_()).sum().backward()
+        slopes = torch.func.grad(lambda scores, ranks=operator: ranks(scores).sum())(APART)
+        if slopes.any():
+            wrong.append(name)
+    assert not wrong
