@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -195,3 +195,18 @@ def roles_of(given: Namespace) -> dict[str, Any]:
     if len(roles["label"] or ()) == 1:
         [roles["label"]] = roles["label"]
     return roles
+
+
+def require_roles(given: Namespace, source: str, names: Sequence[str]) -> None:
+    """Raise a `CommandError` if an option for a use of a column is missing.
+
+    LETOR text and lists on disk need no names.
+    """
+    from ltr.datasets.infer import no_column
+    from ltr.datasets.list_tables import holds_lists
+    from ltr.datasets.table_files import column_names
+
+    for name in names:
+        if getattr(given, name) is None and not holds_lists(source):
+            columns = str(no_column(name, None, column_names(source))).partition(": ")[2]
+            raise CommandError(f"{source}: --{name} COLUMN is required: {columns}")

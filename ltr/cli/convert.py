@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from ltr.cli.arguments import LineParser, add_roles, roles_of, table_files
+from ltr.cli.arguments import LineParser, add_roles, require_roles, roles_of, table_files
 from ltr.files import check_path
 
 
@@ -28,6 +28,7 @@ def convert(parser: LineParser, args: list[str]) -> None:
     add("--max-levels", type=int, default=256, help=levels)
     add("--quiet", action="store_true", help="no progress bar")
     given = parser.parse_args(args)
+    require_roles(given, given.input, ["qid"])
 
     from rich import progress
     from rich.console import Console

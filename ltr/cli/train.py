@@ -11,6 +11,7 @@ from ltr.cli.arguments import (
     add_roles,
     at_least_one,
     import_from_here,
+    require_roles,
     roles_of,
     saved_files,
     table_files,
@@ -69,6 +70,8 @@ def train(parser: LineParser, args: list[str]) -> None:
     for name in ("position", "protected", "metric"):
         if given.trees and getattr(given, name) != parser.get_default(name):
             parser.error(f"--{name} must not be given with --with {given.trees}, which ignores it")
+
+    require_roles(given, given.table, ["qid", "label"])
 
     import torch
 

@@ -271,6 +271,10 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes(), parse_constant=_refuse)
     except (FileNotFoundError, NotADirectoryError):
+        if not path.parent.exists():
+            raise ValueError(
+                f"path must be a folder that `save` wrote, got {path.parent}, which does not exist"
+            ) from None
         raise ValueError(
             f"path must be a folder that `save` wrote, got one without {path}"
         ) from None

@@ -3,6 +3,7 @@
 import copy
 import math
 import numbers
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
@@ -27,7 +28,7 @@ from ltr.losses import XENDCG, RankingLoss, SeveralLabels
 from ltr.losses.base import Loss, check_one_number
 from ltr.metrics.named import ranking_measure
 from ltr.models import CrossScorer, MLPScorer, Scorer
-from ltr.names import nearest
+from ltr.names import close_matches, nearest
 from ltr.shapes import check_number, check_whole
 from ltr.training.patience import default_patience
 
@@ -253,6 +254,39 @@ def is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
+_ELSEWHERE = {"ndcg": "SoftNDCG", "pairwise": "RankNet", "xendcg": "XENDCG"}
+"""Our loss for a name of LightGBM, XGBoost or CatBoost that is not like the name of its class."""
+
+
+def _nearest_class(name: str, value: Any) -> str:
+    """Return the end of a message: the call of the class that a text or a class names; "" if none.
+
+    >>> _nearest_class("loss", "lambdarank"), _nearest_class("scorer", MLPScorer)
+    (': did you mean LambdaRank()?', ': did you mean MLPScorer()?')
+    >>> _nearest_class("loss", "rank:ndcg"), _nearest_class("transform", "standardise")
+    (': did you mean SoftNDCG()?', ': did you mean Standardize()?')
+    """
+    from ltr import datasets, losses, models  # only a wrong value needs the names of all classes
+
+    module, kind = {
+        "loss": (losses, RankingLoss),
+        "scorer": (models, Scorer),
+        "transform": (datasets, FeatureTransform),
+    }[name]
+    if isinstance(value, type):
+        return f": did you mean {value.__name__}()?" if issubclass(value, kind) else ""
+    if not isinstance(value, str):
+        return ""
+    known = (getattr(module, one) for one in module.__all__)
+    classes = [one for one in known if isinstance(one, type) and issubclass(one, kind)]
+    names = [one.__name__ for one in classes if one is not kind]
+    word = re.sub("^rank[:_]", "", value.lower()).replace("_", "")
+    close = close_matches(word, names)
+    if name == "loss" and word in _ELSEWHERE:
+        close = [_ELSEWHERE[word]]
+    return f": did you mean {' or '.join(f'{one}()' for one in close)}?" if close else ""
+
+
 def check_parameters(estimator: Any) -> None:
     """Raise `ValueError` if a parameter of a `NeuralRanker` is out of range."""
     kinds = {"scorer": Scorer, "loss": RankingLoss, "transform": FeatureTransform}
@@ -261,7 +295,8 @@ def check_parameters(estimator: Any) -> None:
         if name == "loss" and isinstance(value, SeveralLabels):
             continue
         if value is not None and not isinstance(value, kind):
-            raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
+            near = _nearest_class(name, value)
+            raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}{near}")
     check_one_number(estimator.loss)
     check_whole("batch_size", estimator.batch_size)
     for name in ("members", "max_epochs", "patience", "max_levels"):

@@ -14,7 +14,7 @@ from ltr.arrays import as_array, as_numbers, as_qids, check_labels, numbered
 from ltr.datasets.frames import Frame
 from ltr.datasets.table_files import load_frame
 from ltr.losses.base import Loss
-from ltr.names import shown_names
+from ltr.names import close_matches, shown_names
 
 _ROUTING = (
     ": scikit-learn's searches, folds and pipelines pass qid on after "
@@ -110,9 +110,11 @@ def by_name(estimator: Any, X: Any) -> Any:
     if names == wanted or not all(isinstance(name, str) for name in names):
         return X
     if missing := [name for name in wanted if name not in names]:
-        raise ValueError(
-            f"X must have all columns of the training, got none called {', '.join(missing)}"
-        )
+        others = [name for name in names if name not in wanted]
+        close = {name: " or ".join(close_matches(name, others)) for name in missing}
+        hints = [f" (did you mean {near}?)" if near else "" for near in close.values()]
+        shown = ", ".join(map("".join, zip(missing, hints, strict=True)))
+        raise ValueError(f"X must have all columns of the training, got none called {shown}")
     return X.select(wanted) if isinstance(X, pa.Table) else X[wanted]
 
 

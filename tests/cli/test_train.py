@@ -332,3 +332,23 @@ def trained(ltr, one_model) -> None:
     """`model` and its `train.parquet` in the working folder."""
     Path("model").symlink_to(one_model / "model")
     Path("train.parquet").symlink_to(one_model / "train.parquet")
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "message"),
+    [
+        ("train", (), "train.parquet: --qid COLUMN is required: the columns are 'query', "),
+        (
+            "train",
+            ("--qid", "query"),
+            "train.parquet: --label COLUMN is required: the columns are ",
+        ),
+        ("convert", ("--label", "grade"), "train.parquet: --qid COLUMN is required: the columns"),
+    ],
+)
+def test_a_missing_name_names_its_option(ltr, table, command, given, message):
+    answer = ltr(command, "train.parquet", *given, "--quiet", "--output", "new")
+    assert answer.code == 2
+    assert message in answer.err
+    assert answer.err.count("\n") == 1
+    assert not Path("new").exists()

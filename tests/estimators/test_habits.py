@@ -12,10 +12,11 @@ from sklearn.base import clone
 
 from ltr.datasets import ListDataset
 from ltr.estimators import Blend, NeuralRanker
+from ltr.losses import LambdaRank
 from ltr.metrics import ARP, GMAP, MRR, AlphaNDCG, RankingMetric
 from ltr.metrics import functional as F
 from ltr.metrics.ranked import ListValues, Ranked, list_values
-from ltr.models import LinearScorer
+from ltr.models import LinearScorer, RankingModel
 from ltr.reports import evaluate
 
 ROWS = 120
@@ -264,3 +265,39 @@ def test_a_metric_of_ones_own_is_as_the_named_one():
     ranker, expected = (quick(metric=x).fit(X, LABELS, qid=QID) for x in (ndcg, "ndcg@10"))
     np.testing.assert_array_equal(ranker.predict(X), expected.predict(X))
     np.testing.assert_allclose(ranker.history_, expected.history_, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"loss": "lambdarank"}, r"got 'lambdarank': did you mean LambdaRank\(\)\?$"),
+        ({"loss": "rank:pairwise"}, r"got 'rank:pairwise': did you mean RankNet\(\)\?$"),
+        ({"loss": "rank_xendcg"}, r"did you mean XENDCG\(\)\?$"),
+        ({"loss": LambdaRank}, r"LambdaRank'>: did you mean LambdaRank\(\)\?$"),
+        ({"loss": 3}, "loss must be a RankingLoss or None, got 3$"),
+        ({"loss": "zzz"}, "loss must be a RankingLoss or None, got 'zzz'$"),
+        ({"scorer": "attention"}, r"got 'attention': did you mean AttentionScorer\(\)\?$"),
+        ({"transform": "standard"}, r"got 'standard': did you mean Standardize\(\)\?$"),
+    ],
+)
+def test_the_name_of_a_class_names_the_class(given, message):
+    with pytest.raises(ValueError, match=message):
+        NeuralRanker(**given, verbose=0).fit(X, LABELS, qid=QID)
+
+
+def test_a_renamed_column_is_named():
+    frame = pd.DataFrame(X, columns=["price", "stock", "size"])
+    for ranker in quick(), Blend([quick()], verbose=0):
+        ranker.fit(frame, LABELS, qid=QID)
+        renamed = frame.rename(columns={"price": "prices", "size": "zzz"})
+        message = r"got none called price \(did you mean prices\?\), size$"
+        with pytest.raises(ValueError, match=message):
+            ranker.predict(renamed)
+
+
+def test_a_folder_that_does_not_exist_is_said_to_be_missing(tmp_path: Path):
+    for kind in NeuralRanker, Blend, RankingModel:
+        with pytest.raises(ValueError, match=r"got .*/none, which does not exist$"):
+            kind.load(tmp_path / "none")
+        with pytest.raises(ValueError, match=r"got one without .*/config\.json$"):
+            kind.load(tmp_path)
