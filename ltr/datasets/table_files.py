@@ -700,4 +700,13 @@ def first_text(column: pa.ChunkedArray) -> int:
     >>> first_text(pa.chunked_array([["1", None, " 2e3"], ["x"]]))
     3
     """
-    return pc.index(pc.match_substring_regex(column, _NUMBER), False).as_py()
+    return pc.index(are_numbers(column), False).as_py()
+
+
+def are_numbers(column: Any) -> Any:
+    """Return whether each text is a number, as an Arrow column of booleans.
+
+    >>> are_numbers(pa.array(["12.5", " 1e3", "1,000", "n/a"])).to_pylist()
+    [True, True, False, False]
+    """
+    return pc.match_substring_regex(column, _NUMBER)

@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +12,14 @@ from ltr.datasets.column_steps import kind_of, without_codes
 from ltr.datasets.infer import FEW, Finder, Inferred, Rows, index_columns, scan
 from ltr.datasets.lists import SeenQids
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import MISSING, parsed
+from ltr.datasets.table_files import MISSING, are_numbers, parsed
 from ltr.names import shown_names
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
 # In a table of at most this many rows, the values of a feature may all differ by chance.
 _MANY = 1000
+# A column of text holds numbers if at most this fraction of its distinct texts are other words.
+_WORDS = 0.1
 
 
 def notice(
@@ -61,9 +63,11 @@ def notice(
             f"dates, by their text: {', '.join(texts)} (make them categorical, to keep the text)"
         )
     for name, count in inferred.left.items():
+        what = _numbers_as_text(name, inferred.counts[name]) or (
+            "a name, not a category (to use its words, add columns of TF-IDF or embeddings)"
+        )
         notices.append(
-            f"{name} is left out, with {count} different texts in {inferred.rows} rows: a name, "
-            "not a category (to use its words, add columns of TF-IDF or embeddings)"
+            f"{name} is left out, with {count} different texts in {inferred.rows} rows: {what}"
         )
     for name, (before, after) in inferred.coarse.items():
         if before > FEW:
@@ -93,6 +97,29 @@ def notice(
                 "it is an identifier"
             )
     return "columns of the table: " + "; ".join(notices) if notices else ""
+
+
+def _numbers_as_text(name: str, texts: Collection[str]) -> str:
+    """Return what to do about a column of text that holds numbers; "" if it holds other text.
+
+    Args:
+        name: the name of the column.
+        texts: the distinct texts of the column.
+
+    >>> _numbers_as_text("price", ["shoe", "boot", "1"])
+    ''
+    >>> _numbers_as_text("price", ["1", "2.5"]).partition(" (")[0]
+    'numbers written as text'
+    """
+    column = pa.array([*texts], pa.string())
+    words = column.filter(pc.invert(are_numbers(column))).to_pylist()
+    if len(words) > _WORDS * len(texts):
+        return ""
+    others = f", except {shown_names(words)}" if words else ""
+    return (
+        f"numbers written as text{others} (unless they are identifiers, make them numbers, in "
+        f"pandas with pd.to_numeric(X[{name!r}], errors='coerce'))"
+    )
 
 
 def find_suspects(table: Rows, schema: Schema) -> tuple[dict[str, str], list[str], int]:

@@ -130,6 +130,26 @@ def test_columns_that_look_like_a_mistake_are_told_before_training(tmp_path: Pat
         )
 
 
+@pytest.mark.parametrize("words", [0, 1, 6, 7])
+def test_numbers_that_are_written_as_text_are_called_numbers(tmp_path: Path, words: int):
+    texts = [f"n/a {i}" if i < words else f"{i + 1}.5" for i in range(ROWS)]
+    made = frame().assign(cost=texts)
+    made.to_parquet(path := tmp_path / "t.parquet")
+    for source in made, path:
+        [said] = told(lambda source=source: fit(source))
+        if words > 0.1 * ROWS:
+            assert "cost is left out, with 60 different texts in 60 rows: a name" in said
+            continue
+        shown = ", ".join(f"'n/a {i}'" for i in range(words))
+        assert said == (
+            "columns of the table: cost is left out, with 60 different texts in 60 rows: numbers "
+            f"written as text{f', except {shown}' if words else ''} (unless they are identifiers, "
+            "make them numbers, in pandas with pd.to_numeric(X['cost'], errors='coerce'))"
+        )
+    made["cost"] = pd.to_numeric(made["cost"], errors="coerce")
+    assert told(lambda: fit(made)) == []
+
+
 @pytest.mark.parametrize("as_text", [False, True])
 def test_a_copy_of_the_qid_is_told(as_text: bool):
     made = frame()
