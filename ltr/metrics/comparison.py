@@ -395,6 +395,12 @@ def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, in
     columns: list[np.ndarray] = []
     shape: tuple[int, ...] | None = None
     for name, values in models.items():
+        if isinstance(titles := getattr(values, "values", None), Mapping):
+            raise ValueError(
+                f"values of {name!r} must be an array of numbers, got an {type(values).__name__}: "
+                f"give evaluation.values[{next(iter(titles), 'ndcg@10')!r}] of each, or call "
+                "evaluation.compare(other)"
+            )
         x = as_numbers(f"values of {name!r}", values).astype(np.float64)
         if shape is not None and x.shape != shape:
             raise ValueError(

@@ -296,3 +296,15 @@ def test_a_comparison_names_the_metric_the_gain_and_the_sign():
 def test_a_wrong_name_of_a_metric_brings_the_nearest(wrong, right):
     with pytest.raises(ValueError, match=f"did you mean {right}"):
         evaluate([1, 0], [1.0, 2.0], [1, 1], [wrong])
+
+
+def test_compare_of_evaluations_says_which_values_it_takes():
+    labels, qid = [1, 0, 0, 1, 1, 0], [1, 1, 2, 2, 3, 3]
+    a = evaluate(labels, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], qid, ["mrr"])
+    b = evaluate(labels, [0.3, 0.2, 0.1, 0.4, 0.5, 0.6], qid, ["mrr"])
+    message = r"^values of 'a' .* got an Evaluation: give evaluation\.values\['mrr'\] of each, or"
+    for args in [({"a": a, "b": b},), (a, b), ({"a": a, "b": b.values["mrr"]},)]:
+        with pytest.raises(ValueError, match=message):
+            compare(*args)
+    table = str(compare({"a": a.values["mrr"], "b": b.values["mrr"]}))
+    assert all(f"{one.values['mrr'].mean():.4f}" in table for one in (a, b))
