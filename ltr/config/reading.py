@@ -47,7 +47,7 @@ def from_config(
     SoftSort(temperature=0.5, power=1)
     >>> from_config({"class_path": "os.system"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: os.system is in the package os, which is not named in trust: ...
+    ltr.config.reading.NotTrusted: os.system is in the package os, which is not named in trust: ...
     """
     bases = (base,) if isinstance(base, type) else base
     return _Reader(check_trust(trust)).read(config, bases, "", 0)
