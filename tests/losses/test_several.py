@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ltr.losses import XENDCG, LambdaRank, SeveralLabels, SoftmaxLoss, SoftNDCG, Unbiased
@@ -74,6 +74,7 @@ def test_one_label_is_its_loss_bit_for_bit():
 
 
 @given(st.integers(1, 6), st.floats(0, 1), st.integers(0, 100))
+@settings(deadline=None)
 def test_unknown_labels_count_as_masked(n, missing, seed):
     scores, labels = lists(3, n, seed=seed, missing=missing)
     loss = SeveralLabels(PAIRS, scale=None)
