@@ -578,7 +578,8 @@ class NeuralRanker(RankingEstimator):
             if validation is not None:
                 auto = is_auto(self.relative) and chosen.kind is not None and not any(directions)
                 given_lists = lists, validation, of_lists
-                chosen, trial = choose_settings(candidates, auto, *given_lists)
+                chosen, trial, tried_note = choose_settings(candidates, auto, *given_lists)
+                notes += [tried_note] if tried_note else []
             if chosen.relative:
                 notes.append("with columns relative to the list: predict needs qid")
             selected = self._select(chosen, trial, lists, validation, schema, of_lists)

@@ -42,6 +42,30 @@ _FEWEST = 100
 """With fewer validation lists, relative columns are not tried: the lists could not tell."""
 
 
+_NOT_KEPT = "columns relative to the list were tried and not kept"
+
+
+@dataclass(frozen=True)
+class _Gain:
+    """The mean gain of a metric over lists, and its standard error."""
+
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, values: np.ndarray, others: np.ndarray) -> "_Gain":
+        """Return the gain of values (lists,) over others on the same lists."""
+        gain = values - others
+        return cls(float(gain.mean()), float(gain.std(ddof=1) / len(gain) ** 0.5))
+
+    def exceeds(self, errors: float) -> bool:
+        """Return whether the gain is greater than so many standard errors."""
+        return self.mean > errors * self.error
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.4f} (standard error {self.error:.4f})"
+
+
 @dataclass(frozen=True)
 class Trial:
     """One member of some settings, trained for a short time.
@@ -90,7 +114,7 @@ def choose_settings(
     lists: ListDataset,
     validation: ListDataset,
     of_lists: bool,
-) -> tuple[Settings, Trial | None]:
+) -> tuple[Settings, Trial | None, str]:
     """Return the best candidate, with relative columns if they help, and its trial.
 
     Args:
@@ -102,7 +126,8 @@ def choose_settings(
         of_lists: whether the weights are those of lists, not of rows.
 
     Returns:
-        The settings, and the member that was trained with them; None if there was nothing to try.
+        The settings; the member that was trained with them, None if there was nothing to try; and
+        a note that relative columns were tried and not kept, otherwise "".
     """
     first = candidates[0]
     sample = evenly(validation, first.choice.lists).to_fit()
@@ -115,22 +140,28 @@ def choose_settings(
     def score(trial: Trial) -> np.ndarray:
         return values(trial.model.score(sample, device=first.device))
 
+    note = ""
     if relative and len(validation) >= _FEWEST and lists.num_features:
-        with_them, without = (values(scores) for scores in linear_scores(lists, sample))
-        relative = _gains(with_them, without, _PROMISING)
+        gain = _Gain.of(*(values(scores) for scores in linear_scores(lists, sample)))
+        relative = gain.exceeds(_PROMISING)
+        if not relative:
+            note = f"{_NOT_KEPT}: a linear model gained {gain}"
     else:
         relative = False
     if len(candidates) == 1 and not relative:
-        return first, None
+        return first, None, note
     tried = [try_out(candidate, lists, of_lists) for candidate in candidates]
     measured = [score(trial) for trial in tried]
     best = int(np.argmax([values.mean() for values in measured]))
     chosen = tried[best]
     if relative:
         wider = try_out(with_relative(chosen.settings), lists, of_lists)
-        if _gains(score(wider), measured[best], _CLEAR):
+        gain = _Gain.of(score(wider), measured[best])
+        if gain.exceeds(_CLEAR):
             chosen = wider
-    return chosen.settings, chosen
+        else:
+            note = f"{_NOT_KEPT}: a network gained {gain}"
+    return chosen.settings, chosen, note
 
 
 def linear_scores(lists: ListDataset, validation: ListDataset) -> tuple[np.ndarray, np.ndarray]:
@@ -169,9 +200,3 @@ def _transformed(transform: FeatureTransform, lists: ListDataset) -> np.ndarray:
     with torch.no_grad():
         numbers = transform(torch.from_numpy(lists.features), None, codes, lengths)
     return numbers.numpy()
-
-
-def _gains(values: np.ndarray, others: np.ndarray, errors: float) -> bool:
-    """Return whether the values of lists are greater on average by so many standard errors."""
-    gain = values - others
-    return bool(gain.mean() > errors * gain.std(ddof=1) / len(gain) ** 0.5)

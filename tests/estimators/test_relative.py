@@ -1,5 +1,7 @@
 """Columns relative to the list: found where they rank better, and said where they are used."""
 
+import re
+
 import numpy as np
 import pytest
 from lightgbm import LGBMRanker
@@ -67,6 +69,23 @@ def test_the_line_of_fit_says_that_predict_needs_qid(capsys):
     X, y, qid = shop(60, relative=True)
     NeuralRanker(members=1, max_epochs=1, relative=True, random_state=0).fit(X, y, qid=qid)
     assert "with columns relative to the list: predict needs qid" in capsys.readouterr().err
+
+
+def test_the_line_of_fit_says_that_relative_columns_were_tried(capsys, monkeypatch):
+    X, y, qid = shop(560, relative=False)
+    tried = "columns relative to the list were tried and not kept: a "
+    measured = r" gained [+-]\d\.\d{4} \(standard error \d\.\d{4}\)"
+    quick = NeuralRanker(members=1, max_epochs=1, random_state=0)
+    assert not quick.fit(X, y, qid=qid).settings_["relative"]
+    assert re.search(f"; {tried}(network|linear model){measured}", capsys.readouterr().err)
+    for name, model in [("_PROMISING", "linear model"), ("_CLEAR", "network")]:
+        with monkeypatch.context() as patch:
+            patch.setattr(f"ltr.estimators.screening.{name}", 1e9)
+            assert not quick.fit(*shop(560, relative=True)[:2], qid=qid).settings_["relative"]
+        assert re.search(f"; {tried}{model}{measured}", capsys.readouterr().err)
+    quick.fit(*shop(60, relative=True)[:2], qid=qid[:480])  # too few lists to try
+    clone(quick).set_params(relative=False).fit(X, y, qid=qid)
+    assert "tried" not in capsys.readouterr().err
 
 
 def test_more_training_keeps_relative_columns(tmp_path):
