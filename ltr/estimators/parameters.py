@@ -277,14 +277,14 @@ def _nearest_class(name: str, value: Any) -> str:
         return f": did you mean {value.__name__}()?" if issubclass(value, kind) else ""
     if not isinstance(value, str):
         return ""
-    known = (getattr(module, one) for one in module.__all__)
-    classes = [one for one in known if isinstance(one, type) and issubclass(one, kind)]
-    names = [one.__name__ for one in classes if one is not kind]
+    known = (getattr(module, attribute) for attribute in module.__all__)
+    classes = [cls for cls in known if isinstance(cls, type) and issubclass(cls, kind)]
+    names = [cls.__name__ for cls in classes if cls is not kind]
     word = re.sub("^rank[:_]", "", value.lower()).replace("_", "")
     close = close_matches(word, names)
     if name == "loss" and word in _ELSEWHERE:
         close = [_ELSEWHERE[word]]
-    return f": did you mean {' or '.join(f'{one}()' for one in close)}?" if close else ""
+    return f": did you mean {' or '.join(f'{near}()' for near in close)}?" if close else ""
 
 
 def check_parameters(estimator: Any) -> None:
