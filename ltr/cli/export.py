@@ -44,7 +44,7 @@ def export(parser: LineParser, args: list[str]) -> None:
     add("--to", choices=("onnx", "torch", *_ENGINES), help="default: by OUTPUT, or onnx")
     about = "for engines: a missing value goes where the model sends it (default), or where 0 goes"
     add("--missing", choices=("model", "zero"), default="model", help=about)
-    add("--opset", type=int, default=17, help="version of the ONNX operators (default: 17)")
+    add("--opset", type=int, help="version of the ONNX operators; default: 17")
     add("--per-document", action="store_true", help="inputs are documents (N, d), not lists")
     add("--float32", action="store_true", help="features of trees are float32, not float64")
     about = "a table with labels, for the metrics of the model card; for engines, rows to compare"
@@ -54,6 +54,7 @@ def export(parser: LineParser, args: list[str]) -> None:
     to_engine = given.to in _ENGINES
     if to_engine:
         wrong = {"--per-document": given.per_document, "--float32": given.float32}
+        wrong["--opset"] = given.opset is not None
     else:
         wrong = {"--missing": given.missing == "zero", "--qid": given.qid}
     for name, used in wrong.items():
@@ -93,7 +94,8 @@ def _to_file(given: Namespace, model: Any) -> None:
         raise CommandError(
             f"--test needs the folder of a model that knows its columns, got {given.model}"
         )
-    options = {"opset": given.opset, "per_document": given.per_document}
+    options: dict[str, Any] = {"per_document": given.per_document}
+    options |= {} if given.opset is None else {"opset": given.opset}
     if isinstance(model, RankingModel):
         if given.float32:
             raise CommandError(

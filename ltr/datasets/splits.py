@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterator
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from ltr.arrays import as_names, as_qids, numbered
 from ltr.compressed import SUFFIXES
+from ltr.files import check_path
 from ltr.names import shown_names
 from ltr.shapes import check_at_least
 
@@ -26,13 +28,13 @@ _SET = re.compile(r"set([0-9]+)[._-].*", re.IGNORECASE)
 _FOLD = re.compile(r"fold[ _-]?([0-9]+)", re.IGNORECASE)
 
 
-def find_splits(root: Path, fold: int) -> dict[str, Path]:
+def find_splits(path: str | PathLike[str], fold: int = 1) -> dict[str, Path]:
     """Return the files in a folder for the splits "train", "val" and "test".
 
     Args:
-        root: a folder with the files, or with the folders Fold1, Fold2, ..., or with files of
+        path: a folder with the files, or with the folders Fold1, Fold2, ..., or with files of
             several sets, such as set1.train.txt and set2.train.txt.
-        fold: the number of the fold or set; 1 if there are neither folds nor sets.
+        fold: the number of the fold or set; 1, the default, if there are neither.
 
     Returns:
         A path for each split that exists. A plain file is preferred to its compressed copy.
@@ -40,11 +42,12 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
     Raises:
         ValueError: the folder or the fold is missing, or two files have names of the same split.
 
-    >>> find_splits(Path("no/such/folder"), 1)
+    >>> find_splits("no/such/folder")
     Traceback (most recent call last):
     ...
     ValueError: path must be a folder, got no/such/folder (no such folder)
     """
+    root = check_path("path", path)
     if not root.is_dir():
         reason = "a file" if root.exists() else "no such folder"
         raise ValueError(f"path must be a folder, got {root} ({reason})")
@@ -57,7 +60,7 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
     if fold not in (folds or sets or (1,)):
         known = f"one of {sorted(folds or sets)}" if folds or sets else "1 if path has no folds"
         names = shown_names(sorted(path.name for path in root.iterdir()))
-        raise ValueError(f"fold must be {known}, got {fold} (path {root} holds {names})")
+        raise ValueError(f"fold must be {known}, got {fold!r} (path {root} holds {names})")
     return _splits_in(folds[fold]) if folds else _splits_in(root, fold if sets else None)
 
 

@@ -394,12 +394,12 @@ class NeuralRanker(RankingEstimator):
         from ltr.export.write import is_file
 
         check_is_fitted(self)
-        options: dict[str, Any] = {"to": to, "per_document": per_document}
+        options: dict[str, Any] = {"to": to, "opset": opset, "per_document": per_document}
         if to in ENGINES:
             rows, _, qid = (None, None, None) if test is None else check_test(test)
             return export_model(self.model_, path, rows=rows, qid=qid, **options)
         # A folder also gets a configuration, so that `load` can read the folder. A file gets none.
-        options |= {"opset": opset, "saved": None if is_file(path) else self.saved()}
+        options["saved"] = None if is_file(path) else self.saved()
         return export_model(self.model_, path, **options, evaluation=self._evaluation(test))
 
     def save(self, path: str | PathLike[str]) -> None:

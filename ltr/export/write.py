@@ -35,6 +35,9 @@ DIFFERS = 1e-4
 """Rows are counted if their score differs by more than this fraction of the largest score."""
 
 _SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
+OPSET = 17
+"""The default version of the ONNX operator set."""
+
 _OLDEST = 18  # torch writes no lower opset, but onnx can convert the model to one
 
 
@@ -64,7 +67,7 @@ def export_model(
     path: str | PathLike[str],
     *,
     to: Target | None = None,
-    opset: int = 17,
+    opset: int = OPSET,
     evaluation: CardMetrics | None = None,
     per_document: bool = False,
     single: bool = False,
@@ -85,7 +88,7 @@ def export_model(
     path: str | PathLike[str],
     *,
     to: Target | Engine | None = None,
-    opset: int = 17,
+    opset: int = OPSET,
     evaluation: CardMetrics | None = None,
     per_document: bool = False,
     single: bool = False,
@@ -124,8 +127,8 @@ def export_model(
             `torch.export` for `torch.export.load`. Neither needs ltr. Or "opensearch" (also for the
             plugin of Elasticsearch), "elasticsearch" (its own learning to rank) or "solr". Default:
             the format that the ending of `path` names, otherwise "onnx".
-        opset: the version of the ONNX operator set, >= 14, or >= 15 for a model with trees. onnx
-            cannot convert a model to an older version.
+        opset: the version of the ONNX operator set, for "onnx" alone, >= 14, or >= 15 for a model
+            with trees. onnx cannot convert a model to an older version.
         evaluation: metrics for the card; see `card_metrics`.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
         single: whether features are float32, for trees and blends; the features of a network are
@@ -161,7 +164,7 @@ def export_model(
     0
     """
     if to in ENGINES:
-        others = {"evaluation": evaluation, "saved": saved}
+        others = {"evaluation": evaluation, "saved": saved, "opset": _chosen(opset)}
         others |= {"per_document": per_document or None, "single": single or None}
         _refuse(others, to)
         with _naming(Path(path)):
@@ -177,6 +180,8 @@ def export_model(
     if to not in ("onnx", "torch"):
         known = ", ".join(map(repr, (*_SUFFIX, *ENGINES)))
         raise ValueError(f"to must be one of {known}, got {to!r}")
+    if to == "torch":
+        _refuse({"opset": _chosen(opset)}, to)
     if to != "onnx" and not isinstance(model, RankingModel):
         raise ValueError(f'to must be "onnx" for trees, got {to!r}')
     if single and isinstance(model, RankingModel):
@@ -221,7 +226,13 @@ def _refuse(given: Mapping[str, Any], to: str | None) -> None:
     """Raise a `ValueError` for an argument that is not None and that the format does not take."""
     for name, value in given.items():
         if value is not None:
-            raise ValueError(f"{name} must not be given for to={to!r}, got {type(value).__name__}")
+            shown = repr(value) if isinstance(value, bool | int | str) else type(value).__name__
+            raise ValueError(f"{name} must not be given for to={to!r}, got {shown}")
+
+
+def _chosen(opset: int) -> int | None:
+    """Return the version of the operator set; None for the default."""
+    return None if opset == OPSET else opset
 
 
 def is_file(path: str | PathLike[str]) -> bool:

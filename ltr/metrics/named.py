@@ -312,9 +312,9 @@ def ranking_measure(
     if callable(name) and not isinstance(name, type):
         return OwnMeasure(name)
     if not isinstance(name, str):
-        raise ValueError(
-            f"metric must be the name of a metric, a function or a metric, got {name!r}"
-        )
+        call = f": give {name.__name__}(...)" if isinstance(name, type) else ""
+        wanted = "the name of a metric, a function or a metric object"
+        raise ValueError(f"metric must be {wanted}, got {name!r}{call}")
     try:
         (measure,) = parse_measures([name])
     except ValueError as error:

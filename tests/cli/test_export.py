@@ -116,6 +116,7 @@ def test_mistakes_with_search_engines(frame, tmp_path, capsys):
     for args, message in (
         ([str(tmp_path / "network"), out, "--to", "solr"], "export it to ONNX, for Vespa or"),
         ([trees, out, "--to", "solr", "--per-document"], "--per-document is for --to onnx"),
+        ([trees, out, "--to", "solr", "--opset", "16"], "--opset is for --to onnx"),
         ([trees, out, "--missing", "zero"], "--missing is for --to opensearch, elasticsearch"),
         ([trees, out, "--to", "solr", "--test", rows, "--qid", "q"], "--qid must be a column of"),
         ([trees, f"{out}.onnx", "--to", "solr"], "path must end in .json"),

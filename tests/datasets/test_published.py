@@ -116,6 +116,11 @@ def test_small_files_of_the_same_form(name, tmp_path):
 def test_a_set_or_fold_that_is_not_there(tmp_path):
     yahoo = fill(BY_NAME["Yahoo-LTRC"], tmp_path / "yahoo")
     assert find_splits(yahoo, 2)["val"].name == "set2.valid.txt"
+    assert find_splits(str(yahoo)) == find_splits(yahoo, 1)
+    with pytest.raises(ValueError, match="path must be a path, got 3"):
+        find_splits(3)
+    with pytest.raises(ValueError, match=r"fold must be one of .*, got '1'"):
+        find_splits(yahoo, "1")
     with pytest.raises(ValueError, match=r"fold.*3"):
         find_splits(yahoo, 3)
     for file in yahoo.glob("set2.*"):

@@ -231,7 +231,7 @@ def test_an_object_of_a_named_metric_is_as_its_name(tmp_path: Path):
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
-        (MRR, "metric must be the name of a metric, a function or a metric, got <class"),
+        (MRR, r"metric must be .* or a metric object, got <class .*: give MRR\(\.\.\.\)"),
         (ARP(), "metric must be higher for better rankings, got ARP"),
         (GMAP(), "metric must be a mean over lists without topics, got GMAP"),
         (AlphaNDCG(), "metric must be a mean over lists without topics, got AlphaNDCG"),
