@@ -17,13 +17,12 @@ class Progress:
         verbose: 0: nothing; 1: one line, which each epoch overwrites on a terminal; 2: a progress
             bar on a terminal and in a notebook, and elsewhere a line after each epoch.
         max_epochs: the largest possible number of epochs.
-        metric: the name of the metric.
+        metric: the name of the metric, as the user wrote it.
         note: text for the end of the line.
     """
 
     def __init__(self, verbose: int, max_epochs: int, metric: str, note: str = "") -> None:
-        self.verbose, self.max_epochs, self.note = verbose, max_epochs, note
-        self.metric = metric.upper()
+        self.verbose, self.max_epochs, self.metric, self.note = verbose, max_epochs, metric, note
         self._start, self._done = time.monotonic(), 0
         self._terminal = sys.stderr.isatty()
         self._bar = None

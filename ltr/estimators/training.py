@@ -98,8 +98,8 @@ def train(
             scorer.build(width)
         parts = scorer, new_loss(settings, of_lists), transform
         training = Training(settings, *parts, seed, of_lists)
-        title = training.measure.title
-        with Progress(settings.verbose, settings.max_epochs, title, note) as progress:
+        written = settings.metric if isinstance(settings.metric, str) else training.measure.title
+        with Progress(settings.verbose, settings.max_epochs, written, note) as progress:
             training.run(lists, validation, callbacks, progress)
         training.finish(lists)
         training.parts.to("cpu").eval()

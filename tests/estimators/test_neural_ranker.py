@@ -26,6 +26,7 @@ from ltr.datasets import (
 from ltr.datasets.splits import query_shares
 from ltr.estimators import NeuralRanker
 from ltr.losses import SoftmaxLoss, SoftNDCG
+from ltr.metrics import MRR
 from ltr.metrics.functional import ndcg
 from ltr.models import LinearScorer, MLPScorer, RankingModel, Scorer
 from ltr.operators import SigmoidRank
@@ -197,7 +198,7 @@ def test_a_share_of_the_queries_is_held_out_by_their_hash(capsys):
     assert (
         f"{ranker.validation_queries_} of {len(queries)} queries held out for it, by a hash" in line
     )
-    assert "validation NDCG@10 0." in line
+    assert "validation ndcg@10 0." in line
     assert "epoch 4 of at most 4" in line
 
 
@@ -537,10 +538,19 @@ def test_the_metric_chooses_the_epoch_and_is_the_score():
     assert fits["RR@1"].history_ != fits["ndcg@10"].history_ != fits["err@5"].history_
 
 
-def test_the_line_names_the_metric(capsys):
+@pytest.mark.parametrize(
+    ("metric", "written"),
+    [
+        ("map", "map"),
+        ("nDCG@10", "nDCG@10"),
+        ("kendall_tau", "kendall_tau"),
+        (MRR(3), "MRR(top_k=3)"),
+    ],
+)
+def test_the_line_names_the_metric_as_it_was_given(capsys, metric, written):
     X, y, qid = np.eye(20), np.arange(20) % 3, np.arange(20) // 4
-    NeuralRanker(members=1, max_epochs=1, metric="map", validation=0.4).fit(X, y, qid=qid)
-    assert "validation MAP 0." in capsys.readouterr().err
+    NeuralRanker(members=1, max_epochs=1, metric=metric, validation=0.4).fit(X, y, qid=qid)
+    assert re.search(rf"validation {re.escape(written)} -?\d", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
