@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import chain
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import torch
@@ -42,7 +42,8 @@ from ltr.models.trees import (
 from ltr.shapes import check_at_least, check_number
 
 if TYPE_CHECKING:
-    from ltr.export import Exported
+    from ltr.export import EngineExport, Exported
+    from ltr.export.engines import Engine, Missing
 
 _SCALE_LISTS = 1000
 """The scales of the rankers are fitted on at most this many training lists."""
@@ -265,35 +266,56 @@ class Blend(RankingEstimator):
         check_is_fitted(self)
         return contents(self, self._names_of_fitted())
 
+    @overload
     def export(
         self,
         path: str | PathLike[str],
         *,
+        to: Literal["onnx"] | None = None,
         opset: int = 17,
         per_document: bool = False,
         single: bool = False,
         test: tuple[Any, Any, Any] | None = None,
-    ) -> "Exported":
-        """Write the blend as one ONNX file; see `ltr.export.export_model`.
+    ) -> "Exported": ...
+    @overload
+    def export(
+        self,
+        path: str | PathLike[str],
+        *,
+        to: "Engine",
+        missing: "Missing" = "model",
+        test: tuple[Any, Any, Any] | None = None,
+    ) -> "EngineExport": ...
+    def export(
+        self,
+        path: str | PathLike[str],
+        *,
+        to: 'Literal["onnx"] | Engine | None' = None,
+        opset: int = 17,
+        per_document: bool = False,
+        single: bool = False,
+        missing: "Missing" = "model",
+        test: tuple[Any, Any, Any] | None = None,
+    ) -> "Exported | EngineExport":
+        """Write the blend as one ONNX file, or for a search engine; see `ltr.export.export_model`.
 
-        The file contains the transforms, the networks and the trees. Its input is the raw columns,
-        and its output is one score per document. The rankers must be `NeuralRanker`s or trees of
-        LightGBM and XGBoost.
+        An ONNX file contains the transforms, the networks and the trees. Its input is the raw
+        columns, and its output is one score per document. The rankers must be `NeuralRanker`s or
+        trees of LightGBM, XGBoost, CatBoost or scikit-learn. A search engine takes trees alone.
 
         Args:
-            path: a file that ends in .onnx, or a folder, which `load` can read too.
+            path: a file that ends in .onnx, or a folder, which `load` can read too; for a search
+                engine, a file that ends in .json, or a folder.
+            to: "onnx", or the name of a search engine. Default: "onnx".
             opset: the version of the ONNX operator set.
             per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
             single: whether the features are float32; see `export_model`.
-            test: (X, y, qid) of test lists, for the metrics of the model card.
+            missing: where a search engine sends a missing value; see `export_model`.
+            test: (X, y, qid) of test lists, for the metrics of the model card. For a search engine,
+                rows that the check of the file compares too.
         """
-        from ltr.export import export_model
-        from ltr.export.write import is_file
-
         options = {"opset": opset, "per_document": per_document, "single": single}
-        saved = None if is_file(path) else self.saved()
-        options |= {"evaluation": self._evaluation(test), "saved": saved}
-        return export_model(self.model_, path, to="onnx", **options)
+        return self._export(path, to or "onnx", test, self.saved, missing=missing, **options)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
@@ -547,7 +569,7 @@ class Blend(RankingEstimator):
         shares = zip(self.weights_, self._names_of_fitted(), strict=True)
         parts = ["weights " + ", ".join(f"{weight:.2f} {name}" for weight, name in shares)]
         if self.validation_score_ is not None:
-            parts.append(f"validation NDCG@10 {self.validation_score_:.4f}")
+            parts.append(f"validation ndcg@10 {self.validation_score_:.4f}")
         sys.stderr.write(f"Blend: {'; '.join([*parts, note] if note else parts)}\n")
 
 

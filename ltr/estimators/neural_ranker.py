@@ -40,7 +40,7 @@ from ltr.estimators.parameters import (
     max_levels,
     settings,
 )
-from ltr.estimators.scoring import RankingEstimator, check_test
+from ltr.estimators.scoring import RankingEstimator
 from ltr.estimators.screening import Trial, choose_settings, evenly, try_out
 from ltr.losses import RankingLoss, SeveralLabels
 from ltr.metrics.named import ranking_measure
@@ -389,18 +389,8 @@ class NeuralRanker(RankingEstimator):
             test: (X, y, qid) of test lists, for the metrics of the model card. For a search engine,
                 rows that the check of the file compares too.
         """
-        from ltr.export import export_model
-        from ltr.export.engines import ENGINES
-        from ltr.export.write import is_file
-
-        check_is_fitted(self)
-        options: dict[str, Any] = {"to": to, "opset": opset, "per_document": per_document}
-        if to in ENGINES:
-            rows, _, qid = (None, None, None) if test is None else check_test(test)
-            return export_model(self.model_, path, rows=rows, qid=qid, **options)
-        # A folder also gets a configuration, so that `load` can read the folder. A file gets none.
-        options["saved"] = None if is_file(path) else self.saved()
-        return export_model(self.model_, path, **options, evaluation=self._evaluation(test))
+        options = {"opset": opset, "per_document": per_document}
+        return self._export(path, to, test, self.saved, **options)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder: `config.json`, and a file with the weights.

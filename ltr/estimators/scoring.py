@@ -1,7 +1,7 @@
 """The base class of the estimators, and the functions that score rows and lists."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -23,6 +23,7 @@ from ltr.models.predictor import Predictor, predict_table, score_table
 from ltr.models.trees import is_trees
 
 if TYPE_CHECKING:
+    from ltr.config.folder import Saved
     from ltr.export import CardMetrics
 
 
@@ -186,6 +187,35 @@ class RankingEstimator(BaseEstimator):
         if len(arrays) > 1:
             return scores, groups, np.stack(arrays, axis=1)
         return scores, groups, tables.as_labels(arrays[0], len(scores))
+
+    def _export(
+        self,
+        path: str | PathLike[str],
+        to: Any,
+        test: Any,
+        saved: "Callable[[], Saved]",
+        **options: Any,
+    ) -> Any:
+        """Write the model for other programs; see `export` of the subclasses.
+
+        Args:
+            path: see `export`.
+            to: see `export`.
+            test: (X, y, qid) of test lists, or None.
+            saved: returns what a folder gets besides, so that `load` can read the folder.
+            options: further arguments of `export_model`.
+        """
+        from ltr.export import export_model
+        from ltr.export.engines import ENGINES
+        from ltr.export.write import is_file
+
+        check_is_fitted(self)
+        model, _ = self._predictor
+        if to in ENGINES:
+            rows, _, qid = (None, None, None) if test is None else check_test(test)
+            return export_model(model, path, to=to, rows=rows, qid=qid, **options)
+        options["saved"] = None if is_file(path) else saved()
+        return export_model(model, path, to=to, evaluation=self._evaluation(test), **options)
 
     def _evaluation(self, test: Any) -> "CardMetrics | None":
         """Return the metrics of test lists (X, y, qid) for a model card; None if `test` is None."""

@@ -428,6 +428,27 @@ def test_a_blend_of_trees_is_one_sum(tmp_path):
     assert export_model(again, tmp_path / "again", to="solr", rows=frame, qid=qid).moved == 0
 
 
+@pytest.mark.parametrize("to", ENGINES)
+def test_a_blend_goes_into_an_engine_by_its_own_method_too(to, tmp_path):
+    X, y, qid = table()
+    trees = [LGBMRanker(n_estimators=4, verbose=-1), xgboost.XGBRanker(n_estimators=4)]
+    blend: Any = Blend(trees, verbose=0).fit(X, y, qid=qid)
+    for missing in "model", "zero":
+        own = blend.export(tmp_path / "own", to=to, missing=missing, test=(X, y, qid))
+        other = export_model(blend, tmp_path / "m", to=to, missing=missing, rows=X, qid=qid)
+        files = [written.model.read_text().replace('"own"', '"m"') for written in (own, other)]
+        assert files[0] == files[1]
+        assert (own.rows, own.moved, own.notes) == (other.rows, other.moved, other.notes)
+    with pytest.raises(ValueError, match="opset must not be given for to="):
+        blend.export(tmp_path / "m", to=to, opset=19)
+    with pytest.raises(ValueError, match=r"test must be \(X, y, qid\), got ndarray"):
+        blend.export(tmp_path / "m", to=to, test=X)
+    with pytest.raises(ValueError, match="missing must be 'model' for to='onnx', got 'zero'"):
+        blend.export(tmp_path / "m.onnx", missing="zero")
+    with pytest.raises(ValueError, match=r'to must be "onnx" for trees'):
+        blend.export(tmp_path / "m.pt2", to="torch")
+
+
 @pytest.mark.parametrize(
     "scorer", [LinearScorer(), Ensemble(LinearScorer(), 3), AdditiveScorer(hidden=())], ids=str
 )
