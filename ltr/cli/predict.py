@@ -88,21 +88,16 @@ def _report_labels(given: Namespace, scores: Path) -> None:
     """Print the metrics of several labels, a column for each."""
     import pandas as pd
 
-    from ltr.cli.evaluate import empty_value
-    from ltr.reports.evaluation import DEFAULT
-    from ltr.reports.several import evaluate_labels
+    from ltr.cli.evaluate import measures_of, options_of
+    from ltr.reports import evaluate_labels
 
     for option in ("qrels", "plot", "html", "output"):
         if getattr(given, option) is not None:
             raise CommandError(f"--{option} needs one label: name it by --label")
-    metrics = given.metrics or DEFAULT
-    if given.at:
-        metrics = [f"{name.partition('@')[0]}@{k}" for name in metrics for k in given.at]
-    options = {name: getattr(given, name) for name in ("ties", "confidence", "resamples", "seed")}
-    empty = empty_value(given.empty)
+    draws = {name: getattr(given, name) for name in ("confidence", "resamples", "seed")}
     table = pd.read_parquet(scores)
     columns = table[[*given.label]], table["score"], table[given.qid]
-    print(evaluate_labels(*columns, metrics, gain=given.gain or "exp2", empty=empty, **options))
+    print(evaluate_labels(*columns, measures_of(given), **options_of(given), **draws))
 
 
 def _add_table(parser: LineParser) -> None:

@@ -11,7 +11,9 @@ from torch import nn
 
 from ltr.gains import Gain
 from ltr.metrics import Comparison
+from ltr.metrics.named import Metric
 from ltr.reports import Evaluation, evaluate
+from ltr.reports.evaluation import DEFAULT
 
 LABELS = ("label", "labels", "score", "scores")
 """The column names that sentence-transformers accepts for labels."""
@@ -29,7 +31,7 @@ class Lists(NamedTuple):
 def evaluate_reranker(
     model: CrossEncoder,
     data: Any,
-    metrics: Sequence[str] = ("ndcg@10", "map", "mrr"),
+    metrics: Sequence[Metric] = DEFAULT,
     *,
     gain: Gain = "exp2",
     ties: Literal["stable", "expected", "worst"] = "expected",
@@ -54,7 +56,7 @@ def evaluate_reranker(
         data: a `CrossEncoderRerankingEvaluator` or `CrossEncoderNanoBEIREvaluator`; or a data set
             (or an iterable of dicts) with the columns of training: a query, its documents, and
             their graded labels in a column "label", "labels", "score" or "scores".
-        metrics: names of metrics, with or without a cutoff, as in `ltr.reports.evaluate`.
+        metrics: names, objects or functions, as in `ltr.reports.evaluate`.
         gain: "exp2" (default) or "linear"; the two differ only for labels other than 0 and 1.
         ties: the order of equal scores, as in `ltr.reports.evaluate`. Default: "expected".
         confidence: the level of the intervals, in (0, 1).
@@ -102,7 +104,7 @@ def evaluate_reranker(
 def compare_training(
     trainer: CrossEncoderTrainer,
     data: Any,
-    metric: str = "ndcg@10",
+    metric: Metric = "ndcg@10",
     *,
     resume_from_checkpoint: str | bool | None = None,
     **options: Any,
@@ -115,7 +117,7 @@ def compare_training(
     Args:
         trainer: the trainer of the model; its `train` is called once.
         data: the lists to evaluate on; see `evaluate_reranker`.
-        metric: the name of the metric. Default: "ndcg@10".
+        metric: the metric. Default: "ndcg@10".
         resume_from_checkpoint: passed to the trainer's `train`. Even then, "before" is the
             trainer's current model, not that of the checkpoint.
         options: further arguments of `evaluate_reranker`.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -78,6 +78,16 @@ class Measure:
     def kind(self) -> type[MetricCore]:
         """The metric's arithmetic."""
         return getattr(functional, _FUNCTIONS.get(self.name, self.name)).core
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a higher value is better."""
+        return bool(self.kind.higher_is_better)
+
+    def gain(self, given: Mapping[str, Any]) -> Any:
+        """Return the gain among the given options; None if the metric does not take it."""
+        takes = "gain" in parameters(self.kind) and "gain" not in dict(self.options)
+        return given["gain"] if takes else None
 
     def per_list(
         self,
@@ -155,15 +165,8 @@ def parse_measures(
     >>> [measure.title for measure in parse_measures(["nDCG@10", "RR", "P_5", "AP(rel=2)"])]
     ['ndcg@10', 'mrr', 'precision@5', 'map(relevant_from=2)']
     """
-    several = isinstance(names, Iterable) and not isinstance(names, str)
-    if not several or not all(isinstance(name, str) for name in names):
-        hint = ""
-        if several and any(isinstance(name, MetricCore) or callable(name) for name in names):
-            hint = (
-                ": for a metric of your own, give its values of the lists to "
-                "ltr.metrics.mean_interval or compare"
-            )
-        raise ValueError(f"metrics must be a list of names, got {names!r}{hint}")
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"metrics must be a list of names, got {names!r}")
     known = metric_names()
     measures: list[Measure] = []
     for text in names:
@@ -205,10 +208,15 @@ class OwnMeasure:
 
     function: Callable[..., Any]
 
+    higher_is_better: ClassVar[bool] = True
+
     @property
     def title(self) -> str:
         """The name of the function."""
         return getattr(self.function, "__name__", type(self.function).__name__)
+
+    def gain(self, given: Mapping[str, Any]) -> None:
+        """Return None: the function has its own gain, if it has one."""
 
     def per_list(
         self,
@@ -261,6 +269,19 @@ class MetricMeasure:
         """The class and its arguments, such as `MRR(top_k=5)`."""
         return repr(self.metric)
 
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a higher value is better."""
+        return bool(self.metric.higher_is_better)
+
+    def gain(self, given: Mapping[str, Any]) -> Any:
+        """Return the gain of the object; None if the metric has none."""
+        return self.metric.arguments.get("gain")
+
+    def make(self, given: Mapping[str, Any]) -> MetricCore:
+        """Return the object, which has its own options."""
+        return self.metric
+
     def per_list(
         self,
         scores: Tensor,
@@ -288,13 +309,37 @@ class MetricMeasure:
         return values
 
 
-def ranking_measure(
-    name: str | Callable[..., Any] | MetricCore,
-) -> Measure | OwnMeasure | MetricMeasure:
-    """Return the metric with this name, for choosing between rankers: higher must be better.
+Metric = str | Callable[..., Any] | MetricCore
+"""A metric as users give it: its name, a function (see `OwnMeasure`), or an object of its class."""
 
-    Args:
-        name: the name; or a function, see `OwnMeasure`; or an object of a metric class.
+AnyMeasure = Measure | OwnMeasure | MetricMeasure
+
+
+def as_measures(metrics: "Sequence[Metric | Measure]") -> list[AnyMeasure]:
+    """Return the metrics of an evaluation, each of them once.
+
+    Raises:
+        ValueError: a metric is unknown, or is no mean over lists of items with one label each; or
+            two functions have the same name.
+
+    >>> from ltr.metrics import MRR
+    >>> [measure.title for measure in as_measures(["nDCG@10", MRR(top_k=3)])]
+    ['ndcg@10', 'MRR(top_k=3)']
+    """
+    # torchmetrics' metrics have an `__iter__` that raises an error.
+    if not isinstance(metrics, Iterable) or isinstance(metrics, str | MetricCore):
+        raise ValueError(f"metrics must be a list, got {metrics!r}")
+    measures: dict[str, AnyMeasure] = {}
+    for metric in metrics:
+        measure = metric if isinstance(metric, Measure) else _measure("metrics", metric)
+        known = measures.setdefault(measure.title, measure)
+        if isinstance(measure, OwnMeasure) and known != measure:
+            raise ValueError(f"metrics must have different names, got {measure.title!r} twice")
+    return [*measures.values()]
+
+
+def ranking_measure(metric: Metric) -> AnyMeasure:
+    """Return the metric for choosing between rankers: higher must be better.
 
     Raises:
         ValueError: the metric is unknown, lower is better, or it is no mean over lists of items
@@ -303,25 +348,31 @@ def ranking_measure(
     >>> ranking_measure("MRR@10").title
     'mrr@10'
     """
-    if isinstance(name, MetricCore):
-        if not name.higher_is_better:
-            raise ValueError(f"metric must be higher for better rankings, got {name!r}")
-        if name.is_geometric or name.takes_topics:
-            raise ValueError(f"metric must be a mean over lists without topics, got {name!r}")
-        return MetricMeasure(name)
-    if callable(name) and not isinstance(name, type):
-        return OwnMeasure(name)
-    if not isinstance(name, str):
-        call = f": give {name.__name__}(...)" if isinstance(name, type) else ""
-        wanted = "the name of a metric, a function or a metric object"
-        raise ValueError(f"metric must be {wanted}, got {name!r}{call}")
     try:
-        (measure,) = parse_measures([name])
+        measure = _measure("metric", metric)
     except ValueError as error:
+        if not isinstance(metric, str):
+            raise
         raise ValueError(f"metric must be a metric's name: {error}") from None
-    if not measure.kind.higher_is_better:
-        raise ValueError(f"metric must be higher for better rankings, got {name!r}")
+    if not measure.higher_is_better:
+        raise ValueError(f"metric must be higher for better rankings, got {metric!r}")
     return measure
+
+
+def _measure(argument: str, metric: Any) -> AnyMeasure:
+    """Return a metric in the form of a `Measure`; errors name the argument."""
+    if isinstance(metric, str):
+        (measure,) = parse_measures([metric])
+        return measure
+    if isinstance(metric, MetricCore):
+        if metric.is_geometric or metric.takes_topics:
+            raise ValueError(f"{argument} must be a mean over lists without topics, got {metric!r}")
+        return MetricMeasure(metric)
+    if callable(metric) and not isinstance(metric, type):
+        return OwnMeasure(metric)
+    call = f": give {metric.__name__}(...)" if isinstance(metric, type) else ""
+    wanted = "the name of a metric, a function or a metric object"
+    raise ValueError(f"{argument} must be {wanted}, got {metric!r}{call}")
 
 
 def _parts(text: str, known: Sequence[str]) -> tuple[str, tuple[tuple[str, Any], ...], str, str]:

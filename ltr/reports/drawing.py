@@ -12,6 +12,8 @@ from ltr.plots import bar_axes, new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from ltr.reports.results import Results
+
 
 def draw_means(
     intervals: Mapping[str, Interval], label: str, what: str, axes: "Axes | None" = None
@@ -32,21 +34,19 @@ def draw_means(
     return axes
 
 
-def draw(
-    results: Mapping[str, Interval | Comparison], name: str, confidence: float, path: Path
-) -> None:
+def draw(results: "Results", path: Path) -> None:
     """Draw one model's means, or a panel for each metric's comparison, and write the file.
 
     Args:
-        results: the interval or the comparison of each metric, by the metric's title.
-        name: the name of the model, if there is only one.
-        confidence: the level of the intervals, in (0, 1).
+        results: the results of the model or the models.
         path: the file to write; its extension determines the format.
     """
-    intervals = {title: x for title, x in results.items() if isinstance(x, Interval)}
-    comparisons = {title: x for title, x in results.items() if isinstance(x, Comparison)}
+    metrics = results.metrics
+    intervals = {title: x for title, x in metrics.items() if isinstance(x, Interval)}
+    comparisons = {title: x for title, x in metrics.items() if isinstance(x, Comparison)}
     if intervals:
-        label = f"{name}: mean, {100 * confidence:g}% interval"
+        level = 100 * results.draws["confidence"]
+        label = f"{results.models[0].name}: mean, {level:g}% interval"
         figure: Any = draw_means(intervals, label, "--plot").figure
     else:
         models = max(len(x.models) for x in comparisons.values()) - 1

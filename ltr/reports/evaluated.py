@@ -1,7 +1,7 @@
 """The values of each list of a file: of a TREC run with judgements, or of a table."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ltr.metrics.batches import Batch
-from ltr.metrics.named import Measure
+from ltr.metrics.named import AnyMeasure, Measure, OwnMeasure
 from ltr.metrics.trec import Qrels, Run, join, read_run
 from ltr.reports.documents import Documents, run_documents
 from ltr.reports.scored_tables import Columns, Scored, is_computed, is_table, read_table_run
+from ltr.reports.slices import COMPUTED
 
 _POSITIONS_PER_CHUNK = 1 << 22
 """A padded chunk of several lists has at most this many positions, to limit memory."""
@@ -26,7 +27,8 @@ class Evaluated:
     Attributes:
         name: the model's name.
         qids: the query ids of the lists.
-        values: for each measure's title, its values, float64 (lists,); NaN for a list that is left
+        measures: the metrics, by title.
+        values: for each metric's title, its values, float64 (lists,); NaN for a list that is left
             out.
         empty: how many lists have no relevant document.
         missing: for a run, how many judged queries it lacks; for a table, how many lists of the
@@ -38,6 +40,7 @@ class Evaluated:
 
     name: str
     qids: list[Any]
+    measures: dict[str, AnyMeasure]
     values: dict[str, np.ndarray]
     empty: int
     missing: int = 0
@@ -91,13 +94,15 @@ def evaluate_run(
         else:
             value_of = found_by[column]
             found_by[column] = pa.array([value_of.get(qid) for qid in qrels])
-    return Evaluated(name, list(qrels), values, empty, missing, unjudged, documents, found_by)
+    named: dict[str, AnyMeasure] = {measure.title: measure for measure in measures}
+    counted = empty, missing, unjudged
+    return Evaluated(name, list(qrels), named, values, *counted, documents, found_by)
 
 
 def evaluate_table(
     table: Scored,
     names: Sequence[str],
-    measures: Sequence[Measure],
+    measures: Sequence[AnyMeasure],
     options: dict[str, Any],
     largest: float,
     *,
@@ -107,15 +112,78 @@ def evaluate_table(
     relevant = np.bincount(table.lists, weights=table.labels > 0, minlength=len(table.qids))
     options = _with_scale(options, largest)
     ids, grades = torch.from_numpy(table.lists), torch.from_numpy(table.labels)
-    metrics = [measure.make(options) for measure in measures]
-    titles, empty = [measure.title for measure in measures], int((relevant == 0).sum())
+    order, lengths = ids.argsort(stable=True), ids.bincount(minlength=len(table.qids))
+    named: dict[str, AnyMeasure] = {measure.title: measure for measure in measures}
+    metrics = {x.title: x.make(options) for x in measures if not isinstance(x, OwnMeasure)}
     models = []
     for name, column in zip(names, table.scores, strict=True):
-        of_metrics = Batch(torch.from_numpy(column), grades, qid=ids).values(metrics)
-        values = {title: x.values.numpy() for title, x in zip(titles, of_metrics, strict=True)}
-        documents = table.documents(column) if keep_documents else None
-        models.append(Evaluated(name, table.qids, values, empty, documents=documents, by=table.by))
+        scores = torch.from_numpy(column)
+        of_metrics = Batch(scores, grades, qid=ids).values([*metrics.values()])
+        found = dict(zip(metrics, (x.values for x in of_metrics), strict=True))
+        for title, measure in named.items():
+            if title not in found:
+                in_lists = scores[order], grades[order], lengths
+                found[title] = measure.per_list(*in_lists, largest=largest)
+        models.append(
+            Evaluated(
+                name,
+                table.qids,
+                named,
+                {title: found[title].double().numpy() for title in named},
+                empty=int((relevant == 0).sum()),
+                documents=table.documents(column) if keep_documents else None,
+                by=table.by,
+            )
+        )
     return models
+
+
+def aligned(models: Sequence[Evaluated]) -> list[Evaluated]:
+    """Return the models with values for the same lists, NaN for a list that a table lacks.
+
+    Raises:
+        ValueError: a query has two values in a column of slices.
+    """
+    qids = list(dict.fromkeys(qid for model in models for qid in model.qids))
+    by = _joined(models, qids)
+    of_qid = {qid: position for position, qid in enumerate(qids)}
+    results = []
+    for model in models:
+        positions = [of_qid[qid] for qid in model.qids]
+        values = {title: np.full(len(qids), np.nan) for title in model.values}
+        for title, of_lists in model.values.items():
+            values[title][positions] = of_lists
+        missing = len(qids) - len(model.qids)
+        results.append(replace(model, qids=qids, values=values, missing=missing, by=by))
+    return results
+
+
+def _joined(models: Sequence[Evaluated], qids: Sequence[Any]) -> dict[str, pa.Array]:
+    """Return each list's values of the columns of slices, from the first table with the list."""
+    by_column = {}
+    for column, of_first in models[0].by.items():
+        values: dict[Any, Any] = {}
+        for model in models:
+            for qid, value in zip(model.qids, model.by[column].to_pylist(), strict=True):
+                known = values.setdefault(qid, value)
+                if known != value and column not in COMPUTED:
+                    raise ValueError(
+                        f"column {column!r} must have one value for a query in all files, got "
+                        f"{known!r} and {value!r} for {qid!r}"
+                    )
+        by_column[column] = pa.array([values[qid] for qid in qids], of_first.type)
+    return by_column
+
+
+def empty_text(empty: float | str) -> str:
+    """Return what happens to a list without a relevant item.
+
+    >>> empty_text(0.0), empty_text("skip")
+    ('counted 0', 'left out')
+    """
+    if isinstance(empty, str):
+        return {"skip": "left out", "error": "an error"}[empty]
+    return f"counted {empty:g}"
 
 
 def _with_scale(options: dict[str, Any], largest: float) -> dict[str, Any]:

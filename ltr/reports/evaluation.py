@@ -9,22 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import as_names, as_numbers, as_qids, check_labels, numbered
-from ltr.config import parameters
 from ltr.gains import Gain, gain_function
-from ltr.metrics.comparison import (
-    Comparison,
-    Interval,
-    Test,
-    compare,
-    mean_interval,
-    text_table,
-)
-from ltr.metrics.named import parse_measures
+from ltr.metrics.comparison import Comparison, Interval, Test, compare
+from ltr.metrics.named import AnyMeasure, Measure, Metric, as_measures
 from ltr.metrics.ranked import check_empty
 from ltr.metrics.ties import check_ties
 from ltr.reports.documents import repeated_name
 from ltr.reports.drawing import draw_means
 from ltr.reports.evaluated import Evaluated, evaluate_table
+from ltr.reports.results import Results, comparison_note, means_table
 from ltr.reports.scored_tables import Scored
 from ltr.reports.slices import COMPUTED, Segments, Slices, list_values, segments, slice_models
 
@@ -51,6 +44,7 @@ class Evaluation:
         resamples: how many bootstrap samples were drawn.
         seed: the seed of the bootstrap draws.
         options: the arguments `gain`, `empty` and `ties` of `evaluate`, by name.
+        measures: the metrics, by name.
         table: the rows of all lists, which `report` needs.
         segments: the slice of each list, by the name of each column of `by`.
         slices: the means of each slice, with their intervals; None without `by`.
@@ -65,21 +59,17 @@ class Evaluation:
     resamples: int
     seed: int
     options: dict[str, Any]
+    measures: dict[str, AnyMeasure] = field(repr=False)
     table: Scored = field(repr=False)
     segments: dict[str, Segments] = field(default_factory=dict, repr=False)
     slices: Slices | None = field(default=None, repr=False)
 
-    def __getitem__(self, metric: str) -> Interval:
-        """Return the mean of a metric, with its interval."""
+    def __getitem__(self, metric: Metric) -> Interval:
+        """Return the mean of a metric, with its interval; see `evaluate` for the names."""
         return self.intervals[self._title(metric)]
 
     def __str__(self) -> str:
-        head = ["", f"mean [{100 * self.confidence:g}%]", "lists"]
-        rows = [
-            [title, str(interval), f"{int((~np.isnan(self.values[title])).sum()):,}"]
-            for title, interval in self.intervals.items()
-        ]
-        lines = text_table(head, rows)
+        lines = means_table("mean", self.intervals, self.values, self._draws())
         if self.empty:
             lines.append(f"{self.empty:,} of {len(self.qids):,} lists have no relevant item")
         return "\n".join([*lines, *([] if self.slices is None else ["", str(self.slices)])])
@@ -94,7 +84,7 @@ class Evaluation:
     def compare(
         self,
         other: "Evaluation",
-        metric: str | None = None,
+        metric: Metric | None = None,
         *,
         names: tuple[str, str] | None = None,
         test: Test = "randomization",
@@ -120,12 +110,13 @@ class Evaluation:
         names = names or self._names(other)
         title, values = self._paired(other, metric)
         comparison = compare(*values, names=names, test=test, **self._draws())
-        return replace(comparison, note=self._note(title, names))
+        note = comparison_note(self.measures[title], self.options, names)
+        return replace(comparison, note=note)
 
     def compare_slices(
         self,
         other: "Evaluation",
-        metric: str | None = None,
+        metric: Metric | None = None,
         *,
         test: Test = "randomization",
     ) -> Slices:
@@ -163,7 +154,7 @@ class Evaluation:
         return ("self", "other") if self.name == other.name else (self.name, other.name)
 
     def _paired(
-        self, other: "Evaluation", metric: str | None
+        self, other: "Evaluation", metric: Metric | None
     ) -> tuple[str, tuple[np.ndarray, np.ndarray]]:
         """Return a metric's name and both evaluations' values of the same lists."""
         title = self._title(metric) if metric is not None else next(iter(self.values))
@@ -221,8 +212,6 @@ class Evaluation:
         >>> "against" in page.read_text()
         True
         """
-        from ltr.reports.report import write_report
-
         models = [self._evaluated([*range(len(self.qids))])]
         for other in others:
             if other.options != self.options:
@@ -235,25 +224,7 @@ class Evaluation:
             if other.name in [model.name for model in models]:
                 raise ValueError(f"others must have different names, got {other.name!r} twice")
             models.append(other._evaluated(self._positions(other)))
-        results: dict[str, Interval | Comparison] = {**self.intervals}
-        draws = self._draws()
-        if others:
-            for title in self.values:
-                of_models = {model.name: model.values[title] for model in models}
-                comparison = compare(of_models, test=test, **draws)
-                results[title] = replace(comparison, note=self._note(title, [*of_models]))
-        slices = self.slices
-        if self.segments and others:
-            values = {model.name: model.values for model in models}
-            slices = slice_models(self.segments, values, test=test, **draws)
-        notes = [
-            f"{model.name}: {model.empty:,} of {len(model.qids):,} lists have no relevant item"
-            for model in models
-            if model.empty
-        ]
-        write_report(
-            path, models, results, **draws, options=self.options, notes=notes, slices=slices
-        )
+        Results.of(models, self.segments, self._draws(), self.options, test=test).write_page(path)
 
     def _positions(self, other: "Evaluation") -> list[int]:
         """Return the indices of this evaluation's lists in another evaluation."""
@@ -269,27 +240,22 @@ class Evaluation:
             )
         return [position[qid] for qid in own]
 
-    def _note(self, title: str, names: Sequence[str]) -> str:
-        """Return what a comparison compares: the metric, its gain, and the sign of differences."""
-        (measure,) = parse_measures([title])
-        takes_gain = "gain" in parameters(measure.kind) and "gain" not in dict(measure.options)
-        gain = getattr(self.options["gain"], "__name__", self.options["gain"])
-        sign = " - ".join(reversed(names)) if len(names) == 2 else f"differences from {names[0]}"
-        return f"{title}{f' with gain {gain}' if takes_gain else ''}, {sign}"
-
     def _evaluated(self, positions: Sequence[int]) -> Evaluated:
         """Return the lists at these indices, with their documents."""
         (scores,) = self.table.scores
         return Evaluated(
             self.name,
             [self.table.qids[i] for i in positions],
+            self.measures,
             {title: values[[*positions]] for title, values in self.values.items()},
             self.empty,
             documents=self.table.documents(scores),
         )
 
-    def _title(self, metric: str) -> str:
-        (measure,) = parse_measures([metric])
+    def _title(self, metric: Metric) -> str:
+        if isinstance(metric, str) and metric in self.values:
+            return metric
+        (measure,) = as_measures([metric])
         if measure.title not in self.values:
             raise ValueError(f"metric must be one of {', '.join(self.values)}, got {metric!r}")
         return measure.title
@@ -299,7 +265,7 @@ def evaluate(
     labels: Any,
     scores: Any,
     qid: Any,
-    metrics: Sequence[str] = DEFAULT,
+    metrics: Sequence[Metric | Measure] = DEFAULT,
     *,
     by: Any = None,
     doc_id: Any = None,
@@ -322,7 +288,9 @@ def evaluate(
         qid: (rows,), the query of each row: numbers, text or dates, in any order. Two rows have the
             same query if `ltr.columns.qid_text` gives the same text.
         metrics: names with or without a cutoff, such as "ndcg@10", "map" and "mrr" (the default);
-            names of ir_measures and trec_eval, such as "nDCG@10", "RR" and "P_5", work too.
+            names of ir_measures and trec_eval, such as "nDCG@10", "RR" and "P_5", work too. Or, as
+            in `NeuralRanker(metric=)`, objects of a metric class, whose own options hold, and
+            functions of one list's labels, scores and qids; higher must be better.
         by: (rows,), a value that all rows of a list share, such as a category: each value is a
             slice with its own means, in `Evaluation.slices`. Or several such columns by name.
             Instead of a column, "length" is the number of documents and "relevant" the number of
@@ -330,8 +298,8 @@ def evaluate(
             about equal numbers of lists; a missing value is a slice.
         doc_id: (rows,), the name of each row's document, for `Evaluation.report`. Default: the
             number of the row.
-        gain: the gain of NDCG, DCG and RBP: "exp2" (2^label - 1, as in LightGBM and XGBoost) or
-            "linear" (the label, as in trec_eval, ir_measures and scikit-learn).
+        gain: the gain of NDCG, DCG and RBP by name: "exp2" (2^label - 1, as in LightGBM and
+            XGBoost) or "linear" (the label, as in trec_eval, ir_measures and scikit-learn).
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: how equal scores are ranked: "stable" (in the order of the rows), "worst" (in the
             order with the worst value) or "expected" (the mean over all orders).
@@ -344,7 +312,8 @@ def evaluate(
         ValueError: arrays have different lengths, a label or score is not finite, a label is below
             0, a qid is missing, a document occurs twice in a list, a value of `by` changes inside a
             list, a column of `by` has fewer than two values or more than 1,000, or a metric or
-            option is unknown.
+            option is unknown. Or two functions have the same name, or one of them returns no finite
+            number.
 
     >>> labels, scores = [0, 2, 1, 0, 1], [0.1, 0.9, 0.3, 0.4, 0.2]
     >>> result = evaluate(labels, scores, ["a", "a", "a", "b", "b"], ["ndcg@10", "mrr"])
@@ -356,8 +325,12 @@ def evaluate(
     0.8154648767857288
     >>> result.per_list["mrr"].to_dict()
     {'a': 1.0, 'b': 0.5}
+    >>> from ltr.metrics import MRR
+    >>> best = MRR(relevant_from=2, empty="skip")
+    >>> evaluate(labels, scores, ["a", "a", "a", "b", "b"], [best])[best].mean
+    1.0
     """
-    measures = parse_measures(metrics)
+    measures = as_measures(metrics)
     if not measures:
         raise ValueError(f"metrics must have at least one name, got {metrics!r}")
     grades = _rows("labels", labels)
@@ -378,20 +351,19 @@ def evaluate(
     table = Scored(qids, lists, grades, [predicted], documents)
     (evaluated,) = evaluate_table(table, [name], measures, options, float(grades.max(initial=0)))
     draws: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed}
-    intervals = {title: mean_interval(x, **draws) for title, x in evaluated.values.items()}
-    columns = _segments(by, table)
-    slices = slice_models(columns, {name: evaluated.values}, **draws) if columns else None
+    results = Results.of([evaluated], _segments(by, table), draws, options)
     return Evaluation(
         name,
         _given("qid", qid, np.unique(lists, return_index=True)[1]),
         evaluated.values,
-        intervals,
+        {title: x for title, x in results.metrics.items() if isinstance(x, Interval)},
         evaluated.empty,
         **draws,
         options=options,
+        measures=evaluated.measures,
         table=table,
-        segments=columns,
-        slices=slices,
+        segments=results.segments,
+        slices=results.slices,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ltr.arrays import as_names, as_numbers, list_numbers
 from ltr.metrics.comparison import Interval, check_draws, text_table
-from ltr.metrics.named import Measure, parse_measures
+from ltr.metrics.named import AnyMeasure, Metric, as_measures
 from ltr.reports.evaluated import evaluate_table
 from ltr.reports.scored_tables import Scored
 from ltr.shapes import check_choice
@@ -152,7 +152,7 @@ def agreement(
     qid: Any = None,
     *,
     systems: Mapping[str, Any] | None = None,
-    metric: str = "ndcg@10",
+    metric: Metric = "ndcg@10",
     weights: Weights = "quadratic",
     level: Level = "ordinal",
     confidence: float = 0.95,
@@ -277,8 +277,8 @@ def _first(qid: Any, lists: np.ndarray) -> list[Any]:
 
 
 def _measure(
-    metric: str, systems: Mapping[str, Any] | None, qid: Any, grades: np.ndarray
-) -> Measure | None:
+    metric: Metric, systems: Mapping[str, Any] | None, qid: Any, grades: np.ndarray
+) -> AnyMeasure | None:
     """Return the metric of the systems, or None without systems; check the arguments for them."""
     if systems is None:
         return None
@@ -288,7 +288,7 @@ def _measure(
         raise ValueError("qid must be the query of each row if systems are given, got None")
     if grades[0] < 0:
         raise ValueError(f"grades must be >= 0 to evaluate systems, got {grades[0]:g}")
-    (measure,) = parse_measures([metric])
+    (measure,) = as_measures([metric])
     return measure
 
 
@@ -359,7 +359,7 @@ def _system_values(
     rows: np.ndarray,
     lists: np.ndarray,
     number: int,
-    measure: Measure,
+    measure: AnyMeasure,
 ) -> np.ndarray:
     """Return the metric of each system on each query (queries, systems); NaN without labels."""
     columns = []
@@ -380,7 +380,7 @@ def _system_values(
     models = evaluate_table(table, list(systems), [measure], options, float(labels.max()))
     values = np.full((number, len(columns)), np.nan)
     values[known] = np.stack([model.values[measure.title] for model in models], axis=1)
-    return values * (1 if measure.kind.higher_is_better else -1)
+    return values * (1 if measure.higher_is_better else -1)
 
 
 def _system_taus(
@@ -457,7 +457,7 @@ def grades_needed(
     systems: Mapping[str, Any],
     qid: Any,
     *,
-    metric: str = "ndcg@10",
+    metric: Metric = "ndcg@10",
     probability: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,

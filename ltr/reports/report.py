@@ -12,14 +12,15 @@ import numpy as np
 from ltr import __version__
 from ltr.files import atomic_write, check_path
 from ltr.metrics.comparison import Comparison, Interval, ModelResult
-from ltr.metrics.named import parse_measures
 from ltr.reports.charts import Axis, Histogram, axis_of, histograms
 from ltr.reports.documents import Document, Documents, RankingAgreement, ranking_agreement
-from ltr.reports.evaluated import Evaluated
+from ltr.reports.evaluated import Evaluated, empty_text
 from ltr.reports.slices import Slice, Slices, few_text
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+    from ltr.reports.results import Results
 
 SHOWN = 10
 """How many of a list's first documents are shown, and compared by `RankingAgreement.overlap`."""
@@ -160,34 +161,14 @@ def load_template() -> "Template":
     return environment.from_string(files("ltr.reports").joinpath("report.html").read_text("utf-8"))
 
 
-def write_report(
-    path: str | PathLike[str],
-    models: Sequence[Evaluated],
-    results: Mapping[str, Interval | Comparison],
-    *,
-    confidence: float,
-    resamples: int,
-    seed: int,
-    options: Mapping[str, Any],
-    sources: Mapping[str, str] | None = None,
-    notes: Sequence[str] = (),
-    slices: Slices | None = None,
-) -> None:
+def write_report(path: str | PathLike[str], results: "Results", sources: Mapping[str, str]) -> None:
     """Write an HTML page that needs no other file; it is written completely or not at all.
 
     Args:
         path: the file; its folder is made if it is missing.
-        models: the values and documents of each model, for the same lists in the same order. The
-            other models are compared with the first.
-        results: for each metric's title, the mean of the only model, or the comparison of all
-            models. The first metric decides which lists are the best and the worst.
-        confidence: the level of the intervals, in (0, 1).
-        resamples: how many bootstrap samples were drawn.
-        seed: the seed of the bootstrap draws.
-        options: the metrics' `gain`, `ties` and `empty`.
+        results: the results, whose models have documents. The other models are compared with the
+            first. The first metric decides which lists are the best and the worst.
         sources: where the data came from, by the label that the page shows.
-        notes: sentences about lists that are missing, empty or not judged.
-        slices: the results of the same metrics in slices of the lists.
 
     Raises:
         ValueError: jinja2 is not installed, or the path is a folder.
@@ -197,17 +178,17 @@ def write_report(
     target = check_path("path", path)
     if target.is_dir():
         raise ValueError(f"path must be a file, got the folder {target}")
-    metrics = [_metric(title, result, models) for title, result in results.items()]
-    empty = options["empty"]
-    empty = {"skip": "left out", "error": "an error"}.get(empty, f"counted {empty}")
+    models, options, draws = results.models, results.options, results.draws
+    metrics = [_metric(title, result, models) for title, result in results.metrics.items()]
+    resampled = f"{draws['resamples']:,} resamples, seed {draws['seed']}"
     details = {
-        **(sources or {}),
+        **sources,
         "Gain": options["gain"],
         "Equal scores": options["ties"],
-        "Nothing relevant": empty,
-        "Intervals": f"bootstrap over queries (BCa), {resamples:,} resamples, seed {seed}",
+        "Nothing relevant": empty_text(options["empty"]),
+        "Intervals": f"bootstrap over queries (BCa), {resampled}",
     }
-    if isinstance(first := next(iter(results.values())), Comparison):
+    if isinstance(first := next(iter(results.metrics.values())), Comparison):
         details["Test"] = f"paired {first.test} test, two-sided"
     page = template.render(
         models=[model.name for model in models],
@@ -215,14 +196,14 @@ def write_report(
         metrics=metrics,
         spreads=[*zip(*(_spreads(metric, models) for metric in metrics), strict=True)],
         extremes=_extremes(metrics[0], models),
-        sliced=_sliced(slices, metrics, models),
+        sliced=_sliced(results.slices, metrics, models),
         pairs=[_pair(*pair) for pair in combinations(models, 2)],
         has_ids=all(_documents(model).has_ids for model in models),
-        level=f"{100 * confidence:g}%",
-        alpha=1 - confidence,
+        level=f"{100 * draws['confidence']:g}%",
+        alpha=1 - draws["confidence"],
         shown=SHOWN,
         details=details,
-        notes=notes,
+        notes=results.notes,
         version=__version__,
     )
     with atomic_write(target) as partial:
@@ -238,7 +219,7 @@ def _metric(title: str, result: Interval | Comparison, models: Sequence[Evaluate
         axis = axis_of([0, *shown], 4)
     else:
         axis = axis_of([0, 1, *(end for end in result if np.isfinite(end))], 4)
-    sign = 1 if parse_measures([title])[0].kind.higher_is_better else -1
+    sign = 1 if models[0].measures[title].higher_is_better else -1
     return Metric(title, sign, result, axis, counted)
 
 

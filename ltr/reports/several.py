@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ltr.arrays import as_array, as_names, as_numbers
 from ltr.metrics.comparison import text_table
+from ltr.metrics.named import Measure, Metric
 from ltr.reports.evaluation import DEFAULT, Evaluation, evaluate
 
 
@@ -22,7 +23,11 @@ class LabelEvaluations(dict[str, Evaluation]):
 
 
 def evaluate_labels(
-    labels: Any, scores: Any, qid: Any, metrics: Sequence[str] = DEFAULT, **options: Any
+    labels: Any,
+    scores: Any,
+    qid: Any,
+    metrics: Sequence[Metric | Measure] = DEFAULT,
+    **options: Any,
 ) -> LabelEvaluations:
     """Evaluate scores against each of several labels; see `evaluate`.
 

@@ -13,11 +13,11 @@ from sklearn.base import clone
 from ltr.datasets import ListDataset
 from ltr.estimators import Blend, NeuralRanker
 from ltr.losses import LambdaRank
-from ltr.metrics import ARP, GMAP, MRR, AlphaNDCG, RankingMetric
+from ltr.metrics import ARP, GMAP, MRR, AlphaNDCG, RankingMetric, mean_interval
 from ltr.metrics import functional as F
 from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.models import LinearScorer, RankingModel
-from ltr.reports import evaluate
+from ltr.reports import evaluate, evaluate_labels
 
 ROWS = 120
 X, QID = np.random.default_rng(0).normal(size=(ROWS, 3)), np.arange(ROWS) // 5
@@ -244,16 +244,48 @@ def test_metric_objects_that_choose_no_epoch(metric: Any, message: str):
         quick(metric=metric).fit(X, labels, qid=QID)
 
 
-def test_evaluate_names_the_way_for_a_metric_of_ones_own():
-    wrong: Any
-    for wrong in (TopLabels(), best_first):
-        with pytest.raises(
-            ValueError, match=r"of names, got.*: for a metric of your own, .*mean_i"
-        ):
-            evaluate(LABELS, X[:, 0], QID, [wrong])
-    wrong = 3
-    with pytest.raises(ValueError, match=r"list of names, got \[3\]$"):
-        evaluate(LABELS, X[:, 0], QID, [wrong])
+def test_evaluate_takes_what_stops_a_training():
+    scores = X[:, 0] + np.arange(len(X)) / 1000
+    result = evaluate(LABELS, scores, QID, ["mrr", TopLabels(top=2), best_first])
+    assert [*result.intervals] == ["mrr", "TopLabels(top=2)", "best_first"]
+    lists = [np.flatnonzero(qid == QID) for qid in result.qids]
+    tops = [LABELS[rows[np.argsort(-scores[rows])[:2]]].sum() for rows in lists]
+    firsts = [LABELS[rows[scores[rows].argmax()]] - 5 for rows in lists]
+    assert result.per_list["TopLabels(top=2)"].tolist() == tops
+    assert result.per_list["best_first"].tolist() == firsts
+    assert result[TopLabels(top=2)] == mean_interval(tops)
+    assert result[best_first].mean == pytest.approx(np.mean(firsts))
+    other = evaluate(LABELS, -scores, QID, [best_first, TopLabels(top=2)], name="other")
+    compared = result.compare(other, TopLabels(top=2))
+    assert compared.note == "TopLabels(top=2), other - scores"
+    assert compared.models[0].mean.mean == pytest.approx(np.mean(tops))
+
+
+def test_metric_objects_keep_their_options():
+    labels = np.where(QID < 18, 0, LABELS)
+    named = evaluate(labels, X[:, 0], QID, ["mrr"], empty=1)
+    own = evaluate(labels, X[:, 0], QID, [MRR(empty="skip"), ARP()], empty=1)
+    assert np.isnan(own.values["MRR(empty='skip')"]).sum() == named.empty > 0
+    assert own["ARP()"] == evaluate(labels, X[:, 0], QID, ["arp"])["arp"]
+    by_label = evaluate_labels({"y": labels}, X[:, 0], QID, [MRR(empty="skip")])
+    assert by_label["y"].intervals == {"MRR(empty='skip')": own[MRR(empty="skip")]}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ([3], "metrics must be the name of a metric, a function or a metric object, got 3"),
+        ([MRR], r"metrics must be .*: give MRR\(\.\.\.\)"),
+        ([GMAP()], "metrics must be a mean over lists without topics, got GMAP"),
+        ("mrr", "metrics must be a list, got 'mrr'"),
+        (MRR(), r"metrics must be a list, got MRR\(\)"),
+        ([lambda y, s, q: 1.0, lambda y, s, q: 2.0], "must have different names, got '<lambda>'"),
+        ([lambda y, s, q: None], "metric must return a finite number for each list, got None"),
+    ],
+)
+def test_evaluate_says_what_a_metric_is(metrics: Any, message: str):
+    with pytest.raises(ValueError, match=message):
+        evaluate(LABELS, X[:, 0], QID, metrics)
 
 
 def test_a_metric_of_ones_own_is_as_the_named_one():
