@@ -1,9 +1,9 @@
 """The files of tables, CSV and Parquet, read by Arrow.
 
-Arrow reads both formats, as a whole or chunk by chunk, finds the types of CSV files, and says what
-is wrong with a file; the file's name comes first. The files are found and opened one by one: the
-scanner of `pyarrow.dataset` holds a whole row group of Parquet in memory, and its listing skips
-folders such as `_year=2024`.
+Arrow reads both formats, as a whole or chunk by chunk, and says what is wrong with a file; the
+file's name comes first. The files are found and opened one by one: the scanner of `pyarrow.dataset`
+(26.0) holds a whole row group of Parquet in memory, 1.6 GiB for one of 0.75 GiB where
+`iter_batches` takes 0.3 GiB, and its listing skips folders such as `_year=2024`.
 """
 
 import io
@@ -25,9 +25,9 @@ from pyarrow import csv
 
 from ltr.arrays import pc
 from ltr.compressed import SUFFIXES, open_text
-from ltr.datasets.column_steps import Date, RowError, shown
+from ltr.datasets.column_steps import Date, parse_dates
 from ltr.datasets.frames import Frame, plain_types, refuse_doubles
-from ltr.datasets.infer import ROWS
+from ltr.datasets.infer import ROWS, Finder, Rows, scan
 from ltr.datasets.schema import Schema
 from ltr.files import check_path
 
@@ -69,9 +69,9 @@ VALUES = 1 << 22
 def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
     """Load a table from CSV or Parquet files, or from pandas, polars or Arrow.
 
-    The values of a CSV file have no types: Arrow finds numbers, booleans and text. Dates stay text
-    here (see `Schema.infer`). A text column is an error if more than half of its values are
-    numbers, unless `text` names the column. An empty value is missing. NULL, null, NaN, nan, NAN,
+    The values of a CSV file have no types: a column is whole numbers, numbers or booleans if Arrow
+    reads all its values as such, and otherwise text. Dates stay text here (see `Schema.infer`). An
+    empty value is missing. NULL, null, NaN, nan, NAN,
     NA, N/A, n/a, #N/A, None, <NA> and NaT are missing in a column of numbers, booleans or dates,
     and text in a column of text. If a column has no other values, all are missing.
 
@@ -113,10 +113,7 @@ def typed_files(path: str | PathLike[str], text: Collection[str]) -> "TableFiles
         ValueError: see `load_table`.
     """
     files = TableFiles(path, dict.fromkeys(text, pa.string()))
-    if files.delimiter is None:
-        return files
-    with naming(path):
-        return TableFiles(path, text_types(files, text))
+    return files if files.delimiter is None else TableFiles(path, text_types(files, text))
 
 
 def load_columns(
@@ -261,14 +258,12 @@ class TableFiles:
 
     def _types_of_folders(self) -> dict[str, pa.DataType]:
         """Return the types of the columns of folders: text for CSV, or those that Arrow finds."""
-        names = dict.fromkeys(name for values in self._partitions.values() for name in values)
+        folders = [*self._partitions.values()]
+        names = dict.fromkeys(name for folder in folders for name in folder)
         if self.delimiter is not None:
             return dict.fromkeys(names, pa.string())
-        every = self._partitions.values()
-        values = {
-            name: pa.array([folder.get(name) for folder in every], pa.string()) for name in names
-        }
-        return {name: _found_types(pa.table({name: values[name]}))[name] for name in names}
+        values = {x: pa.array([folder.get(x) for folder in folders], pa.string()) for x in names}
+        return text_types(Frame({x: pa.chunked_array([texts]) for x, texts in values.items()}), ())
 
     def _schema_of(self, columns: Sequence[str]) -> pa.Schema:
         fields = [self.schema.field(name) for name in columns]
@@ -576,100 +571,63 @@ _NUMBERS = (pa.int64(), pa.float64())
 _NUMBER = r"^\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))\s*$"
 
 
-def text_types(files: TableFiles, text: Collection[str]) -> dict[str, pa.DataType]:
-    """Return the type of each column of a CSV file, found in one pass; see `load_table`.
-
-    Arrow finds the types of each chunk. Dates have the type of `Date.text_type`: they stay text.
+def text_types(table: Rows, text: Collection[str]) -> dict[str, pa.DataType]:
+    """Return the type of each column of a table of text, found in its values; see `load_table`.
 
     Args:
-        files: the files, with text in all columns.
+        table: the table.
         text: the columns that are text, whatever their values are.
-
-    Raises:
-        RowError: a column is text, but more than half of its values are numbers.
     """
-    columns = [TextColumn(name) for name in files.schema.names if name not in text]
-    row = 0
-    for part in files.chunks(files.schema.names, ROWS):
-        types = _found_types(part)
-        for column in columns:
-            column.add(part.column(column.name), types[column.name], row)
-        row += part.num_rows
-    of_columns = {column.name: column.arrow_type() for column in columns}
-    return dict.fromkeys(files.schema.names, pa.string()) | of_columns
+    columns = [TextColumn(name) for name in table.schema.names if name not in text]
+    scan(table, columns, ROWS)
+    of_columns = {column.name: column.dtype for column in columns}
+    return dict.fromkeys(table.schema.names, pa.string()) | of_columns
 
 
-def _found_types(table: pa.Table) -> dict[str, pa.DataType]:
-    """Return the types that Arrow finds in the columns of text of a table."""
-    names = [str(i) for i in range(table.num_columns)]
-    sink = pa.BufferOutputStream()
-    csv.write_csv(table.rename_columns(names), sink)
-    content = sink.getvalue()
-    schema = csv.read_csv(
-        pa.BufferReader(content),
-        csv.ReadOptions(use_threads=False, block_size=content.size),
-        csv.ParseOptions(newlines_in_values=True),
-        csv.ConvertOptions(null_values=_NULLS),
-    ).schema
-    types: Any = pa.types
-    by_name = {}
-    for name, field in zip(table.column_names, schema, strict=True):
-        by_name[name] = field.type
-        if types.is_temporal(field.type):
-            is_time = types.is_time(field.type)
-            by_name[name] = pa.string() if is_time else Date.text_type
-    return by_name
+class TextColumn(Finder):
+    """Finds the type of a column of text: the first of `TYPES` to which Arrow casts all its values.
 
+    If there is no such type, the column is text; if all values are missing, its type is null.
 
-class TextColumn:
-    """Joins the types that Arrow finds in the chunks of a column of text.
+    Attributes:
+        types: the types that all values so far have.
 
-    A chunk without values does not count, and whole numbers and others are float64. Any other two
-    types make the column text.
-
-    Args:
-        name: the name of the column.
+    >>> column = TextColumn("x")
+    >>> column.add(pa.table({"x": ["1", " NA"]}), 0), column.add(pa.table({"x": ["2.5"]}), 2)
+    (None, None)
+    >>> column.dtype
+    DataType(double)
     """
+
+    TYPES = (pa.int64(), pa.float64(), pa.bool_(), Date.text_type)
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self._type: pa.DataType = pa.null()
-        self._values = self._numbers = 0
-        # This is the first value of a chunk of text that is no number, with its row.
-        self._first: tuple[int, str] | None = None
+        super().__init__(name)
+        self.types = [pa.null(), *self.TYPES]
 
-    def add(self, column: pa.ChunkedArray, dtype: pa.DataType, row: int) -> None:
-        """Note the type of the next values, which begin at a row of the table."""
-        pair = {self._type, dtype} - {pa.null()}
-        if len(pair) > 1:
-            self._type = pa.float64() if pair <= {*_NUMBERS} else pa.string()
-        elif pair:
-            self._type = pair.pop()
-        values = with_nulls(column) if dtype == pa.string() else column
-        count = len(values) - values.null_count
-        self._values += count
-        if dtype != pa.string():
-            self._numbers += count if dtype in _NUMBERS else 0
-            return
-        self._numbers += pc.sum(pc.match_substring_regex(values, _NUMBER)).as_py() or 0
-        if self._first is None and (at := first_text(values)) >= 0:
-            self._first = row + at, values[at].as_py()
+    def add(self, part: pa.Table, row: int) -> None:
+        """Look at the next values."""
+        values = with_nulls(part.column(self.name))
+        self.types = [dtype for dtype in self.types if _fits(values, dtype)]
+        self.open = bool(self.types)
 
-    def arrow_type(self) -> pa.DataType:
-        """Return the type of the column.
+    @property
+    def dtype(self) -> pa.DataType:
+        """The type of the column."""
+        return next(iter(self.types), pa.string())
 
-        Raises:
-            RowError: the column is text, but more than half of its values are numbers.
-        """
-        if self._type == pa.string() and 2 * self._numbers > self._values and self._first:
-            row, value = self._first
-            raise RowError(
-                row,
-                self.name,
-                f"most values are numbers, got {shown(value)} (a column of text must be named in "
-                "categories, doc_id or qid)",
-            )
-        return self._type
+
+def _fits(values: pa.ChunkedArray, dtype: pa.DataType) -> bool:
+    """Return whether all texts of a column have a type; dates stay text."""
+    if dtype == pa.null():
+        return values.null_count == len(values)
+    if dtype == Date.text_type:
+        return parse_dates(values, "naive", "utc") is not None
+    try:
+        values.cast(dtype)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -678,9 +636,8 @@ def with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
     >>> with_nulls(pa.chunked_array([["1", " NA", "", None]])).to_pylist()
     ['1', None, None, None]
     """
-    texts = pc.utf8_trim_whitespace(column)
-    spelled = pc.is_in(texts, value_set=pa.array(MISSING, texts.type))
-    return pc.if_else(spelled, pa.scalar(None, texts.type), texts)
+    missing = pc.is_in(column, value_set=pa.array(_NULLS, column.type))
+    return pc.if_else(missing, pa.scalar(None, column.type), pc.utf8_trim(column, " \t"))
 
 
 def parsed(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:

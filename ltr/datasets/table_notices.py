@@ -33,9 +33,10 @@ def notice(
 
     These are columns that are neither numbers, dates, text nor booleans, such as durations; the
     index of a pandas frame; text that is read as dates; text that is left out because it has nearly
-    as many distinct values as rows; whole numbers of which float32 keeps at most half distinct; a
-    feature or category that equals the qid or the label; a feature with a new whole number in each
-    row; categories with more than `max_levels` levels; and categories with levels such as "NA".
+    as many distinct values as rows; text of which nearly all values are numbers; whole numbers of
+    which float32 keeps at most half distinct; a feature or category that equals the qid or the
+    label; a feature with a new whole number in each row; categories with more than `max_levels`
+    levels; and categories with levels such as "NA".
 
     Args:
         table: the table.
@@ -63,9 +64,10 @@ def notice(
             f"dates, by their text: {', '.join(texts)} (make them categorical, to keep the text)"
         )
     for name, count in inferred.left.items():
-        what = _numbers_as_text(name, inferred.counts[name]) or (
-            "a name, not a category (to use its words, add columns of TF-IDF or embeddings)"
-        )
+        words = _other_words(inferred.counts[name])
+        what = "a name, not a category (to use its words, add columns of TF-IDF or embeddings)"
+        if words is not None:
+            what = _numbers_as_text(name, words)
         notices.append(
             f"{name} is left out, with {count} different texts in {inferred.rows} rows: {what}"
         )
@@ -75,8 +77,12 @@ def notice(
                 f"{name} has {before} different whole numbers in some rows, of which float32, the "
                 f"type of features, keeps {after} (if they are identifiers, make them text)"
             )
-    for name in schema.categories:
+    for name, category in schema.categories.items():
         count = len(inferred.counts[name])
+        found = category.kind == "string" and roles.get("categories") is None
+        if found and (words := _other_words(inferred.counts[name])):
+            what = _numbers_as_text(name, words)
+            notices.append(f"{name} is a category, with {count} different texts: {what}")
         if count > max_levels:
             notices.append(
                 f"{name} has {count} levels: the {max_levels} most frequent ones have a code, the "
@@ -99,22 +105,19 @@ def notice(
     return "columns of the table: " + "; ".join(notices) if notices else ""
 
 
-def _numbers_as_text(name: str, texts: Collection[str]) -> str:
-    """Return what to do about a column of text that holds numbers; "" if it holds other text.
+def _other_words(texts: Collection[str]) -> list[str] | None:
+    """Return the texts that are no numbers; None if there are too many for a column of numbers.
 
-    Args:
-        name: the name of the column.
-        texts: the distinct texts of the column.
-
-    >>> _numbers_as_text("price", ["shoe", "boot", "1"])
-    ''
-    >>> _numbers_as_text("price", ["1", "2.5"]).partition(" (")[0]
-    'numbers written as text'
+    >>> _other_words(["shoe", "boot", "1"]), _other_words(["1", "2.5"])
+    (None, [])
     """
     column = pa.array([*texts], pa.string())
     words = column.filter(pc.invert(are_numbers(column))).to_pylist()
-    if len(words) > _WORDS * len(texts):
-        return ""
+    return words if len(words) <= _WORDS * len(texts) else None
+
+
+def _numbers_as_text(name: str, words: Collection[str]) -> str:
+    """Return what to do about a column of text that holds numbers, except some words."""
     others = f", except {shown_names(words)}" if words else ""
     return (
         f"numbers written as text{others} (unless they are identifiers, make them numbers, in "
