@@ -199,8 +199,8 @@ class RankingMetric(MetricCore, Metric):
             if list_id in self._recent:
                 self._warn(
                     f"indexes: list {list_id} comes in two updates, and counts as two lists. Give "
-                    "all items of a list in one update. If it is another list, or the same list "
-                    "again, deduplicate=False or True says so"
+                    "all items of a list in one update, or deduplicate=False if it is another "
+                    "list, or deduplicate=True if it is the same list again"
                 )
                 self._recent = {}
                 return
