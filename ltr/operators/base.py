@@ -3,11 +3,13 @@
 A new operator is one subclass. A `RankOperator` defines `forward`, and a `SortOperator` defines
 `permutation`. Every loss accepts the new operator without registration.
 
-The operators of `ltr` define `soft_ranks`, `soft_permutation` and `soft_top_k` instead, which are
-mathematics alone: the `forward`, `permutation` and `top_k` of the base classes do the rest for
-them, in this order. They check the arguments, refuse weights, set masked scores to 0, compute half
-precision in float32, give hard results if `is_hard`, call the operator's method, set the ranks of
-masked items to m + 1 and their memberships to 0, and make the ranks of a list with a NaN score NaN.
+The operators of `ltr` define `soft_ranks`, `soft_permutation`, `soft_top_k` and `soft_discounts`
+instead, which are mathematics alone: the `forward`, `permutation`, `top_k` and `discounts` of the
+base classes do the rest for them, in this order. They check the arguments, refuse weights, set
+masked scores to 0, compute half precision in float32, give hard results if `is_hard`, call the
+operator's method, set the ranks of masked items to m + 1 and their memberships and discounts to 0,
+and make the ranks of a list with a NaN score NaN. A method that only one operator has goes through
+`hard_or_soft`.
 """
 
 from collections.abc import Callable
@@ -109,7 +111,20 @@ class RankOperator(nn.Module):
         An operator that knows the distribution of each rank returns the mean discount instead. To
         set a discount to 0 after rank k, wrap it in `truncated`.
         """
-        return masked_fill(discount(self(scores, mask)), mask)
+        if type(self).soft_discounts is RankOperator.soft_discounts or self.is_hard:
+            return masked_fill(discount(self(scores, mask)), mask)
+        scores = real_scores(scores, mask)
+        return masked_fill(self.soft_discounts(discount, scores, mask), mask)
+
+    def soft_discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """Return the mean discounts (..., n) of the real items, for `discounts`.
+
+        The scores are as in `soft_ranks`. An operator without this method has the discounts of its
+        ranks.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no discounts besides its ranks")
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
@@ -148,6 +163,43 @@ class RankOperator(nn.Module):
         value is 0 or 1. The diagonal is 0.
         """
         return rank_steps(self(scores, mask), exact=self.exact_cutoff)
+
+
+Form = Callable[[Tensor, Tensor | None], Tensor]
+"""Maps checked scores (..., n), which are 0 where masked, and the mask to a result."""
+
+
+def hard_or_soft(
+    operator: Any,
+    hard: Form,
+    soft: Form,
+    scores: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None = None,
+) -> Tensor:
+    """Check the arguments, refuse weights, and return the result of `hard` or `soft`.
+
+    This is the door of the methods that only one operator has. `is_hard` of the operator decides
+    which function is called, with scores as in `soft_ranks`.
+
+    >>> from ltr.operators import SoftSort
+    >>> hard_or_soft(SoftSort(0), expected_ranks, SoftSort(1), torch.tensor([0.3, 0.7]), None)
+    tensor([2., 1.])
+    """
+    refuse_weights(operator, weights)
+    scores = real_scores(scores, mask)
+    return (hard if operator.is_hard else soft)(scores, mask)
+
+
+def hard_sort(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the scores (..., n) in descending order, 0 past the real items, with their gradient.
+
+    The scores are as in `soft_ranks`. A list with a NaN score is NaN.
+
+    >>> hard_sort(torch.tensor([0.3, 0.7, 0.5]), None)
+    tensor([0.7000, 0.5000, 0.3000])
+    """
+    return HardPermutation(descending_order(scores, mask), scores, mask).sort()
 
 
 def rank_steps(ranks: Tensor, *, exact: bool) -> Tensor:
@@ -200,9 +252,14 @@ class SortOperator(RankOperator):
         if weights is not None and not self.weighted:
             refuse_weights(self, weights)
         scores = real_scores(scores, mask, weights)
-        if self.is_hard:
-            return HardPermutation(descending_order(scores, mask), scores, mask)
-        return self.soft_permutation(scores, mask, weights)
+        form = self.hard_permutation if self.is_hard else self.soft_permutation
+        return form(scores, mask, weights)
+
+    def hard_permutation(
+        self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> SoftPermutation:
+        """Return the hard permutation, for `permutation`; the arguments are as in `soft_ranks`."""
+        return HardPermutation(descending_order(scores, mask), scores, mask)
 
     def soft_permutation(
         self, scores: Tensor, mask: Tensor | None, weights: Tensor | None

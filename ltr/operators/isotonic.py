@@ -8,14 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from ltr.kernels.sorting import descending_order, in_list_order
-from ltr.operators.base import TemperatureRank
+from ltr.operators.base import TemperatureRank, hard_or_soft, hard_sort
 from ltr.operators.order import nan_in_list
 from ltr.shapes import (
     check_temperature,
     count,
     positions,
-    real_scores,
-    refuse_weights,
     widened,
 )
 
@@ -255,25 +253,29 @@ class IsotonicSort(nn.Module):
 
         The values descend, and are 0 past the m real items.
         """
-        refuse_weights(self, weights)
-        scores = real_scores(scores, mask)
+        return hard_or_soft(self, hard_sort, self.soft_sort, scores, mask, weights)
+
+    @property
+    def is_hard(self) -> bool:
+        """Return whether the temperature is 0."""
+        return self.temperature == 0
+
+    def soft_sort(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the projection's values (..., n), for `forward`; scores are 0 where masked."""
         exact = widened(scores)
         descending = exact.gather(-1, descending_order(exact.detach(), mask))
-        values = descending
-        if self.temperature > 0:
-            kl = self.regularization == "kl"
-            position = positions(exact).expand(exact.shape)
-            ids = isotonic_blocks(
-                descending.detach(), -position / self.temperature, _lengths(exact, mask), kl
-            )
-            if kl:
-                peak = _block_max(descending.detach(), ids)
-                total = peak + _block_sum((descending - peak).exp(), ids).log()
-                values = total + _block_log_softmax(-position, self.temperature, ids)
-            else:
-                size = _block_sum(torch.ones_like(position), ids)
-                inside = position - _block_sum(position, ids) / size
-                values = _block_sum(descending, ids) / size - inside / self.temperature
+        position = positions(exact).expand(exact.shape)
+        kl = self.regularization == "kl"
+        floor = -position / self.temperature
+        ids = isotonic_blocks(descending.detach(), floor, _lengths(exact, mask), kl)
+        if kl:
+            peak = _block_max(descending.detach(), ids)
+            total = peak + _block_sum((descending - peak).exp(), ids).log()
+            values = total + _block_log_softmax(-position, self.temperature, ids)
+        else:
+            size = _block_sum(torch.ones_like(position), ids)
+            inside = position - _block_sum(position, ids) / size
+            values = _block_sum(descending, ids) / size - inside / self.temperature
         if mask is not None:
             values = torch.where(positions(exact) <= count(exact, mask), values, 0.0)
         return nan_in_list(values, scores).to(scores.dtype)

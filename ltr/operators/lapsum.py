@@ -14,7 +14,7 @@ from ltr.kernels.named import COUNT_KERNELS, laplace
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.two_sets import kernel_sums_at
-from ltr.operators.base import RankOperator, SortOperator
+from ltr.operators.base import RankOperator, SortOperator, hard_or_soft, hard_sort
 from ltr.operators.distributions import laplace_cdf
 from ltr.operators.order import descending, nan_in_list
 from ltr.operators.pairwise import KernelRank, counts_of
@@ -337,9 +337,10 @@ class LapSum(KernelRank, SortOperator):
         >>> LapSum(0.2).sort(torch.tensor([0.3, 0.7, 0.5]))
         tensor([0.7815, 0.5000, 0.2185])
         """
-        if self.is_hard:
-            return self.permutation(scores, mask).sort()
-        scores = real_scores(scores, mask)
+        return hard_or_soft(self, hard_sort, self.soft_sort, scores, mask)
+
+    def soft_sort(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the thresholds (..., n), for `sort`; the arguments are as in `soft_ranks`."""
         if not scores.shape[-1]:
             return scores
         rows = None if mask is None else positions(scores) <= count(scores, mask)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.sorting import descending_order
-from ltr.operators.base import SortOperator
+from ltr.operators.base import RankOperator, SortOperator
 from ltr.operators.distributions import abs_power
-from ltr.operators.order import hard_ranks, item_weights, nan_in_list
+from ltr.operators.order import item_weights, nan_in_list
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
 from ltr.operators.sinkhorn_transport import log_matrix, row_potentials
 from ltr.shapes import (
@@ -20,7 +20,6 @@ from ltr.shapes import (
     check_whole,
     count,
     masked_fill,
-    real_scores,
     widened,
 )
 
@@ -246,6 +245,7 @@ class SinkhornSort(SortOperator):
         self.register_buffer("row_weights", weights, persistent=False)
 
     weighted = True
+    spreads_nan = True
 
     @property
     def is_hard(self) -> bool:
@@ -261,41 +261,47 @@ class SinkhornSort(SortOperator):
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
-        if self.exact_cutoff and weights is None:
-            return hard_ranks(scores, mask)
-        return self.permutation(scores, mask, weights).ranks()
+        if self.row_weights is None and weights is None:
+            return RankOperator.forward(self, scores, mask)  # hard ranks then need no coupling
+        return super().forward(scores, mask, weights)
 
-    def permutation(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+        """Return the soft ranks (..., n), with one milestone for each item and equal weights."""
+        return self.soft_permutation(scores, mask, weights).ranks()
+
+    def hard_permutation(
+        self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> SinkhornPermutation:
-        """Return the soft permutation (..., milestones, n) of scores and weights (..., n)."""
-        scores = real_scores(scores, mask, weights)
-        order = None if callable(self.cost) else descending_order(scores, mask)
-        if self.row_weights is None:
-            b = masked_fill(torch.ones_like(scores), mask)
-            b = b if mask is None else b.sort(-1, descending=True).values
-        else:
-            b = count(scores, mask) * self.row_weights.to(scores)
-        if self.is_hard:
-            a = item_weights(scores, mask, weights)
-            order = descending_order(scores, mask)
-            log_p = nan_in_list(sorted_coupling(a, b, order).log(), scores.unsqueeze(-2))
-        else:
-            a, t = self._problem(scores, mask, weights, b, self.row_points)
-            kernel = self._log_kernel(t, scores.dtype)
-            rows = row_potentials(
-                kernel,
-                t.a,
-                t.b,
-                iterations=self.iterations,
-                threshold=self.threshold,
-                implicit=self.gradient == "implicit",
-            )
-            log_p = log_matrix(rows, kernel, t.a).to(scores.dtype)
-            log_p = torch.where((b == 0).unsqueeze(-1), -torch.inf, log_p)
+        """Return the transport without entropy, which matches masses in descending order."""
+        a, b = item_weights(scores, mask, weights), self._row_masses(scores, mask)
+        order = descending_order(scores, mask)
+        log_p = nan_in_list(sorted_coupling(a, b, order).log(), scores.unsqueeze(-2))
         return SinkhornPermutation(
             log_p, scores, mask, order, item_weights=a, row_weights=b, all_rows=b.shape[-1]
         )
+
+    def soft_permutation(
+        self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> SinkhornPermutation:
+        """Return the soft permutation (..., milestones, n) of scores and weights (..., n)."""
+        b = self._row_masses(scores, mask)
+        a, t = self._problem(scores, mask, weights, b, self.row_points)
+        kernel = self._log_kernel(t, scores.dtype)
+        options = {"iterations": self.iterations, "threshold": self.threshold}
+        rows = row_potentials(kernel, t.a, t.b, implicit=self.gradient == "implicit", **options)
+        log_p = log_matrix(rows, kernel, t.a).to(scores.dtype)
+        log_p = torch.where((b == 0).unsqueeze(-1), -torch.inf, log_p)
+        order = None if callable(self.cost) else descending_order(scores, mask)
+        return SinkhornPermutation(
+            log_p, scores, mask, order, item_weights=a, row_weights=b, all_rows=b.shape[-1]
+        )
+
+    def _row_masses(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the masses b of the milestones, which sum to m: (..., rows)."""
+        if self.row_weights is not None:
+            return count(scores, mask) * self.row_weights.to(scores)
+        b = masked_fill(torch.ones_like(scores), mask)
+        return b if mask is None else b.sort(-1, descending=True).values
 
     def soft_top_k(self, k: int, scores: Tensor, mask: Tensor | None) -> Tensor:
         """Return the soft membership (..., n) of the real items, for `top_k`: the sum is min(k, m).

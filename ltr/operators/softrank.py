@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ltr.gains import Cut
-from ltr.operators.base import TemperatureRank, rank_steps
+from ltr.operators.base import TemperatureRank, hard_or_soft, rank_steps
 from ltr.operators.distributions import normal_cdf
 from ltr.operators.order import expected_ranks
 from ltr.operators.pairwise import counts_of
@@ -20,7 +20,6 @@ from ltr.shapes import (
     full_precision,
     masked_fill,
     positions,
-    real_scores,
 )
 
 RankDistribution = Literal["paper", "exact"]
@@ -97,6 +96,7 @@ def mean_by_recursion(
 ) -> Tensor:
     """Return `SoftRank.rank_distribution(..., top_k=k) @ values`, (..., n), for values (k,).
 
+    The results for masked items are not 0.
     Only some rows are in memory at a time, except under `torch.compile`.
 
     >>> mean_by_recursion(torch.ones(1), torch.zeros(3), None, temperature=1, distribution="paper")
@@ -119,7 +119,7 @@ def mean_by_recursion(
     copies = len(noise_nodes(x.dtype)[0]) if distribution == "exact" else 1
     task = Tiles(part, len(given), 0, 1, n * k * copies)
     (means,) = over_tiles(task, *given, position, x, most=MOST_ELEMENTS)
-    return masked_fill(means, mask)
+    return means
 
 
 def check_distribution(distribution: str) -> None:
@@ -232,29 +232,30 @@ class SoftRank(TemperatureRank):
         tensor([0.2500, 0.5000, 0.2500])
         """
         check_top_k(top_k)
-        x = real_scores(scores, mask)
-        width = x.shape[-1] if top_k is None else min(top_k, x.shape[-1])
-        if self.is_hard:
-            ranks = expected_ranks(x, mask).unsqueeze(-1)
-            chances = (ranks == positions(ranks, width)).to(ranks.dtype) + 0 * ranks
-        else:
-            law = partial(_count_distribution, width=width)
-            position = torch.arange(x.shape[-1], device=x.device)
-            chances = _by_item(law, x, mask, position, x, self.temperature, self.distribution)
+
+        def hard(scores: Tensor, mask: Tensor | None) -> Tensor:
+            ranks = expected_ranks(scores, mask).unsqueeze(-1)
+            return (ranks == positions(scores)).to(ranks.dtype) + 0 * ranks
+
+        def soft(scores: Tensor, mask: Tensor | None) -> Tensor:
+            n = scores.shape[-1]
+            law = partial(_count_distribution, width=n if top_k is None else min(top_k, n))
+            position = torch.arange(n, device=scores.device)
+            law_of = self.temperature, self.distribution
+            return _by_item(law, scores, mask, position, scores, *law_of)
+
+        chances = hard_or_soft(self, hard, soft, scores, mask)[..., :top_k]
         return chances if mask is None else masked_fill(chances, mask.unsqueeze(-1))
 
-    def discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
+    def soft_discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """Return the expected discount (..., n), 0 where masked.
+        """Return the expected discount (..., n), for `discounts`.
 
         This is `rank_distribution` times the discounts of the ranks 1 to n: O(n^3) time, or
         O(n^2 k) for a discount with an exact cutoff at k (`truncated`). Only some rows are in
         memory at a time.
         """
-        if self.is_hard:
-            return super().discounts(discount, scores, mask)
-        scores = real_scores(scores, mask)
         k = scores.shape[-1]
         if isinstance(discount, Cut) and discount.is_exact:
             k, discount = min(k, discount.k), discount.discount

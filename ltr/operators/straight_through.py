@@ -11,11 +11,11 @@ from torch import Tensor
 from ltr.gains import with_exact_cutoff
 from ltr.kernels.sorting import descending_order
 from ltr.operators.base import RankOperator, SortOperator, check_operator, rank_steps
-from ltr.operators.order import hard_membership, hard_ranks
+from ltr.operators.order import expected_ranks, hard_membership, hard_ranks
 from ltr.operators.permutation import HardPermutation, SoftPermutation, check_rows
 from ltr.operators.softsort import SoftSort
 from ltr.operators.stochastic import Stochastic, needs_matrix
-from ltr.shapes import check_whole, masked_fill, real_scores, refuse_weights
+from ltr.shapes import check_whole, masked_fill, real_scores
 
 
 def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
@@ -121,6 +121,8 @@ class StraightThrough(SortOperator):
     tensor([-1.,  1.,  1.])
     """
 
+    spreads_nan = True
+
     def __init__(self, operator: RankOperator | None = None):
         super().__init__()
         if isinstance(operator, Stochastic):
@@ -139,8 +141,11 @@ class StraightThrough(SortOperator):
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Return hard ranks (..., n), with soft gradients; weights are refused."""
-        refuse_weights(self, weights)
-        return _straight_through(hard_ranks(scores, mask), self.operator(scores, mask))
+        return RankOperator.forward(self, scores, mask, weights)  # this does not build a matrix
+
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+        """Return hard ranks (..., n), with the gradient of the operator's ranks."""
+        return _straight_through(expected_ranks(scores, mask), self.operator(scores, mask))
 
     def soft_permutation(
         self, scores: Tensor, mask: Tensor | None, weights: Tensor | None
