@@ -2,11 +2,11 @@
 
     python benchmarks/losses.py
 
-The floor is the pairwise logistic loss in its usual form: the n x n differences of the scores,
+The baseline is the pairwise logistic loss in its usual form: the n x n differences of the scores,
 softplus, a mask of the pairs with y_i > y_j, autograd. `ratio` is the time of a loss over that of
-the floor, from one run in which all take turns. `SoftNDCG dense` is SoftNDCG on ranks by the n x n
-sigmoids, in plain torch; it is the floor of `SoftNDCG`. Batches have normal scores with grades 0 to
-4, in float32. Rows "without numba" use plain PyTorch only.
+the baseline, from one run in which all take turns. `SoftNDCG dense` is SoftNDCG on ranks by the n x
+n sigmoids, in plain torch; it is the baseline of `SoftNDCG`. Batches have normal scores with grades
+0 to 4, in float32. Rows "without numba" use plain PyTorch only.
 
 The forms with n x n matrices get new memory from the system at each call, as in a process that has
 freed nothing larger. With `--keep-memory` the process keeps freed memory, as it does after larger
@@ -59,7 +59,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def all_pairs_ranknet(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return the floor: the pairwise logistic loss."""
+    """Return the baseline: the pairwise logistic loss."""
     differences = scores.unsqueeze(-1) - scores.unsqueeze(-2)
     pairs = (labels.unsqueeze(-1) > labels.unsqueeze(-2)).to(scores.dtype)
     totals = (F.softplus(-differences) * pairs).sum((-1, -2))
@@ -98,7 +98,7 @@ def losses() -> dict[str, Loss]:
             continue
         if name not in ("RankingLoss", "PairwiseLoss", "LambdaLoss"):
             found[name] = kind()
-    # the ranks of its floor are sigmoids too
+    # the ranks of its baseline are sigmoids too
     found["SoftNDCG"] = SoftNDCG(mean="harmonic")
     found["SoftNDCG(LaplaceRank)"] = SoftNDCG(LaplaceRank(), mean="harmonic")
     found["NeuralNDCG(top_k=10)"] = NeuralNDCG(top_k=10)
@@ -163,7 +163,9 @@ def main() -> None:
     """Read the arguments, measure, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--batches", nargs="+", default=BATCHES, help="lists x items, as 64x120")
-    parser.add_argument("--only", nargs="+", help="parts of the names to measure beside the floor")
+    parser.add_argument(
+        "--only", nargs="+", help="parts of the names to measure beside the baseline"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="repeats")
     parser.add_argument("--output", type=Path, help="default: losses.json, or losses_kept.json")
     parser.add_argument("--keep-memory", action="store_true", help="see above")
@@ -193,20 +195,20 @@ def main() -> None:
             or any(part in name for part in arguments.only)
         }
         seconds = times(calls, arguments.rounds)
-        floor = seconds["all-pairs RankNet"]
+        baseline = seconds["all-pairs RankNet"]
         rows = [
             {
                 "loss": name,
                 "seconds": rounded(taken),
-                "ratio": rounded(taken / floor),
+                "ratio": rounded(taken / baseline),
                 "bytes": peak_memory(calls[name]),
             }
             for name, taken in seconds.items()
         ]
-        print(f"{lists} lists of {n}: the floor takes {1e3 * floor:.2f} ms")
+        print(f"{lists} lists of {n}: the baseline takes {1e3 * baseline:.2f} ms")
         for row in sorted(rows, key=lambda row: row["ratio"]):
             megabytes = row["bytes"] / 1e6
-            print(f"  {row['ratio']:7.2f} x the floor  {megabytes:7.1f} MB  {row['loss']}")
+            print(f"  {row['ratio']:7.2f} x the baseline  {megabytes:7.1f} MB  {row['loss']}")
         batches.append({"lists": lists, "n": n, "losses": rows})
     write(
         arguments.output or RESULTS / name,

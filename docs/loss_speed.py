@@ -78,7 +78,7 @@ def size(batch: Sequence[int]) -> str:
 
 
 def times(result: Result) -> str:
-    """Return the table of CPU milliseconds, with their ratio to the floor's in brackets."""
+    """Return the table of CPU milliseconds, with their ratio to the baseline's in brackets."""
     measured = seconds(result)
     names = dict.fromkeys(name for found in measured.values() for name in found)
     rows = [
@@ -113,15 +113,17 @@ def setting(result: Result) -> str:
 
 def scaled(kept: Result) -> str:
     """Return a sentence that says what Sinkhorn scaling costs."""
-    # The floor of its own run counts: these rows may be measured by themselves, with --only.
+    # The baseline of its own run counts: these rows may be measured by themselves, with --only.
     name = "NeuralNDCG(scaling=50)"
-    parts = [
-        f"{number(row['ratio'])} at {size((batch['lists'], batch['n']))}"
+    first, *others = [
+        (number(row["ratio"]), f"at {size((batch['lists'], batch['n']))}")
         for batch in kept["batches"]
         for row in batch["losses"]
         if row["loss"] == name
     ]
-    return f"With memory kept, `{name}` takes this many times the floor's time: {', '.join(parts)}."
+    start = f"If the process keeps freed memory, `{name}` takes "
+    rest = [" ".join(other) for other in others]
+    return start + ", ".join([f"{first[0]} times the baseline {first[1]}", *rest]) + "."
 
 
 def tables(result: Result, kept: Result) -> dict[str, str]:
@@ -135,7 +137,7 @@ def tables(result: Result, kept: Result) -> dict[str, str]:
 
 
 def draw(result: Result, path: Path) -> None:
-    """Draw a row for each loss: the ratio of its time to the floor's, on a logarithmic axis."""
+    """Draw a row for each loss: the ratio of its time to the baseline's, on a logarithmic axis."""
     import matplotlib
 
     matplotlib.use("Agg")

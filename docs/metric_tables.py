@@ -41,7 +41,7 @@ def tables() -> dict[str, str]:
     ]
     most = max(ragged, key=lambda row: row["lists"])
     head = (
-        f"`ltr.metrics` holds {found['extra_bytes'] / 2**20:.0f} MiB at most beside the input of "
+        f"`ltr.metrics` uses at most {found['extra_bytes'] / 2**20:.0f} MiB beside the input of "
         f"{most['lists']:,} lists, {most['items']:,} items.\n\n"
     )
     seconds = [
