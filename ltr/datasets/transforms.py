@@ -504,7 +504,8 @@ class Join(FeatureTransform):
         """Return the outputs of the transforms, concatenated; see `FeatureTransform.forward`."""
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
-        return torch.cat([part(features, mask, None, lengths) for part in self._parts()], dim=-1)
+        outputs = [part(features, mask, None, lengths) for part in self._parts()]
+        return torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
 
     def monotone_columns(self) -> Tensor:
         """Return the `monotone_columns` of all transforms, concatenated."""

@@ -31,6 +31,9 @@ _LISTS = 10_000
 _VALUES = 1 << 23
 """The linear models are fitted on about this many values: documents times transformed columns."""
 
+_DOCUMENTS = 30_000
+"""The linear models are fitted on about this many documents at most."""
+
 _PROMISING, _CLEAR = 1.0, 2.0
 """By how many standard errors the metric must gain by relative columns.
 
@@ -170,8 +173,9 @@ def linear_scores(lists: ListDataset, validation: ListDataset) -> tuple[np.ndarr
     Both are ridge regressions of the grades minus their list's mean grade. They get the columns
     with their logarithms, since ranks bend a column too.
     """
-    values_per_list = max(1, int(lists.offsets[-1]) // len(lists)) * lists.num_features * 4
-    lists = evenly(lists, max(1, _VALUES // values_per_list)).to_fit()
+    documents = min(_DOCUMENTS, _VALUES // (4 * lists.num_features))
+    per_list = max(1, int(lists.offsets[-1]) // len(lists))
+    lists = evenly(lists, max(1, documents // per_list)).to_fit()
     lengths = np.diff(lists.offsets)
     owners = np.repeat(np.arange(len(lengths)), lengths)
     means = np.bincount(owners, lists.relevance, len(lengths)) / np.maximum(lengths, 1)

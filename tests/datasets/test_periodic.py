@@ -25,6 +25,28 @@ def test_the_formula_number_by_number():
             np.testing.assert_allclose(got[i, 3 * j : 3 * j + 3], [z, *outputs], atol=1e-6)
 
 
+def test_gradients_are_those_of_the_formula():
+    torch.manual_seed(0)
+    rows = torch.randn(6, 3, dtype=torch.float64)
+    fitted = PeriodicEmbedding(size=2, frequencies=4).double().fit(rows)
+    parameters = dict(fitted.named_parameters())
+
+    def outputs(features, *values):
+        named = dict(zip(parameters, values, strict=True))
+        return torch.func.functional_call(fitted, named, (features,))
+
+    given = rows.requires_grad_(), *parameters.values()
+    both = {"check_forward_ad": True, "check_batched_grad": True}
+    assert torch.autograd.gradcheck(outputs, given, **both)
+    assert torch.autograd.gradgradcheck(outputs, given)
+    with torch.no_grad():
+        plain = fitted(rows)
+    torch.testing.assert_close(fitted(rows), plain, rtol=0, atol=0)
+    lists = rows.detach().view(2, 3, 3)
+    torch.testing.assert_close(fitted(lists).reshape(6, -1), plain)
+    torch.testing.assert_close(torch.func.vmap(lambda x: fitted(x))(lists).reshape(6, -1), plain)
+
+
 def test_frequencies_start_as_a_geometric_row():
     torch.manual_seed(0)
     rows = np.random.default_rng(0).normal(size=(5, 4000))
