@@ -12,6 +12,8 @@ from torch import Tensor
 
 from ltr.datasets import ListDataset, Schema
 from ltr.datasets.coded import Coded
+from ltr.estimators.scoring import values_of_lists
+from ltr.metrics.named import ranking_measure
 from ltr.models import RankingModel
 
 _CLEAR = 2.0
@@ -91,7 +93,7 @@ def choose_columns(
         device: the device to compute on.
         seed: the seed of the shuffles.
     """
-    names, title = column_names(schema), metric if isinstance(metric, str) else metric.__name__
+    names, title = column_names(schema), ranking_measure(metric).title
     shuffled = _Shuffled(model, lists, schema, metric, device, seed)
     costs = shuffled.costs_alone(names)
     columns = {}
@@ -162,13 +164,11 @@ class _Shuffled:
         device: str,
         seed: int,
     ) -> None:
-        from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
-
         self.model, self.device = copy.deepcopy(model).to(device).eval(), device
         self.scorer = RankingModel(self.model.scorer)
-        self.lists, self.measure = lists.in_memory(), ranking_measure(metric)
-        self.labels = torch.from_numpy(lists.relevance)
-        self.lengths = torch.from_numpy(lists.lengths)
+        self.lists, self.metric = lists.in_memory(), metric
+        self.relevance = lists.relevance
+        self.groups = np.repeat(np.arange(len(lists)), lists.lengths)
         self.draw = np.random.default_rng(seed)
         self.columns = column_positions({**schema.features, **dict.fromkeys(schema.categories, 1)})
         width = lists.features.shape[1]
@@ -263,9 +263,8 @@ class _Shuffled:
 
     def _values(self, scores: np.ndarray) -> np.ndarray:
         """Return the metric of each list, (lists,)."""
-        given = torch.from_numpy(scores), self.labels, self.lengths
-        values = self.measure.per_list(*given, largest=float(self.labels.max()))
-        return values.double().numpy()
+        given = scores, self.relevance, self.groups
+        return values_of_lists(*given, metric=self.metric).astype(np.float64)
 
 
 def _copy(outputs: Tensor | Coded) -> Tensor | Coded:

@@ -28,6 +28,7 @@ from ltr.estimators.columns import Column, choose_columns
 from ltr.estimators.parameters import LARGE, default_transform, kinds, max_levels, settings
 from ltr.estimators.scoring import values_of_lists
 from ltr.losses import SoftmaxLoss
+from ltr.metrics import MRR
 from ltr.models import AttentionScorer, CrossScorer, LinearScorer, MLPScorer, RankingModel, Scorer
 
 DOCUMENTS = 20
@@ -161,6 +162,20 @@ def test_columns_of_an_array_have_the_names_of_their_positions():
     assert [*ranker.selected_] == [f"x{i}" for i in range(8)]
     assert not ranker.selected_["x7"].kept  # the constant
     assert ranker.predict(numbers).shape == (len(X),)
+
+
+@pytest.mark.parametrize(
+    ("metric", "title"),
+    [
+        ("mrr@5", "mrr@5"),
+        (MRR(top_k=5), "MRR(top_k=5"),
+        (lambda labels, scores, qid: float(labels[scores.argmax()]), "<lambda>"),
+    ],
+)
+def test_columns_are_chosen_by_each_kind_of_metric(metric: Any, title: str):
+    X, y, qid = draw(60)
+    ranker = quick(metric=metric).fit(X, y, qid=qid)
+    assert any(title in column.reason for column in ranker.selected_.values())
 
 
 def test_an_embedding_is_one_column(fitted: NeuralRanker):
