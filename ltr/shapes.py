@@ -120,15 +120,21 @@ def check_top_k(top_k: int | None, name: str = "top_k") -> int | None:
     return None if top_k is None else check_whole(name, top_k, "None or a whole number >= 1")
 
 
-def check_persistence(p: float) -> float:
-    """Return `p`, the probability that a reader continues; raise a ValueError unless 0 < p < 1.
+def check_fraction(name: str, value: float, *, zero: bool = False) -> float:
+    """Return `value` as a float, or raise a ValueError unless 0 < `value` < 1.
 
-    >>> check_persistence(0.8)
+    If `zero` is True, the value may be 0 too. A bool is refused.
+
+    >>> check_fraction("p", 0.8)
     0.8
+    >>> check_fraction("dropout", 1, zero=True)
+    Traceback (most recent call last):
+    ValueError: dropout must lie in [0, 1), got 1
     """
-    if isinstance(p, bool) or not isinstance(p, (int, float, Real)) or not 0 < p < 1:
-        raise ValueError(f"p must lie in (0, 1), got {p!r}")
-    return float(p)
+    number = isinstance(value, (int, float, Real)) and not isinstance(value, bool)
+    if not number or not 0 <= value < 1 or (value == 0 and not zero):
+        raise ValueError(f"{name} must lie in {'[' if zero else '('}0, 1), got {value!r}")
+    return float(value)
 
 
 def check_flag(name: str, value: bool) -> bool:

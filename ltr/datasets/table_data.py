@@ -1,7 +1,6 @@
 """The data module for tables: CSV, Parquet, LETOR text, lists on disk, pandas, polars, Arrow."""
 
 from dataclasses import replace
-from numbers import Real
 from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
@@ -17,7 +16,7 @@ from ltr.datasets.table_files import naming
 from ltr.datasets.table_notices import warn_caller
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.transforms import FeatureTransform
-from ltr.shapes import check_at_least
+from ltr.shapes import check_at_least, check_fraction
 
 _SPLITS = {"train": "path", "val": "val_path", "test": "test_path", "predict": "predict_path"}
 
@@ -115,8 +114,8 @@ class TableDataModule(ListDataModule):
         )
         given = {"train": path, "val": val_path, "test": test_path, "predict": predict_path}
         self.given = {split: source for split, source in given.items() if source is not None}
-        if validation is not None and not (isinstance(validation, Real) and 0 < validation < 1):
-            raise ValueError(f"validation must be in (0, 1), got {validation!r}")
+        if validation is not None:
+            check_fraction("validation", validation)
         if validation is not None and val_path is not None:
             raise ValueError(f"val_path must be None where validation is given, got {val_path!r}")
         check_at_least("max_levels", max_levels, 1)

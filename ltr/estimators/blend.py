@@ -39,7 +39,7 @@ from ltr.models.trees import (
     tree_categories,
     tree_positions,
 )
-from ltr.shapes import check_at_least, check_number
+from ltr.shapes import check_at_least, check_fraction
 
 if TYPE_CHECKING:
     from ltr.export import EngineExport, Exported
@@ -388,8 +388,7 @@ class Blend(RankingEstimator):
                     f"rankers must have `fit`, `predict` and `get_params`, or be a Booster, got "
                     f"{ranker!r}"
                 )
-        if not check_number("validation", self.validation, minimum=0) < 1:
-            raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
+        check_fraction("validation", self.validation, zero=True)
         if self.n_jobs is not None:
             check_at_least("n_jobs", self.n_jobs, 1)
 

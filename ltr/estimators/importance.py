@@ -15,7 +15,7 @@ from ltr.metrics.named import ranking_measure
 from ltr.models.trees import scores_of
 from ltr.names import nearest
 from ltr.plots import bar_axes
-from ltr.shapes import check_at_least, check_number
+from ltr.shapes import check_at_least, check_fraction
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -176,8 +176,7 @@ def importance(
     measure = ranking_measure(metric)
     check_at_least("repeats", repeats, 2)
     check_at_least("seed", seed, 0)
-    if not check_number("confidence", confidence, minimum=0, strict=True) < 1:
-        raise ValueError(f"confidence must be in (0, 1), got {confidence!r}")
+    check_fraction("confidence", confidence)
     if not hasattr(ranker, "predict"):
         raise ValueError(f"ranker must have `predict`, got {ranker!r}")
     names = column_names(X)

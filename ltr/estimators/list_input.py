@@ -19,6 +19,12 @@ from ltr.estimators.habits import named_categories
 
 Side = Callable[[Mapping[str, Any], int], dict[str, np.ndarray]]
 
+_ARGUMENTS = (
+    *("y", "qid", "group", "sample_weight", "position", "protected"),
+    *("eval_set", "eval_qid", "eval_group", "categorical_feature"),
+)
+"""The arguments of `fit` beside X."""
+
 _CATEGORIES = ("number", "string", "boolean", "missing")
 """The kinds of columns that `categorical_feature` may name."""
 
@@ -56,7 +62,7 @@ def read_data(
     Args:
         estimator: see `tables.as_table`. A new training run sets the attributes of its columns.
         X: see `NeuralRanker.fit`.
-        given: the other arguments of `fit`.
+        given: the other arguments of `fit`; those that are missing count as None.
         side: a function that returns the columns of side inputs; see `tables.side_columns`.
         validation: the fraction of the queries to hold out if there are no validation lists.
         max_levels: see `prepare`.
@@ -67,6 +73,7 @@ def read_data(
     Raises:
         ValueError: the arguments do not fit together, or `prepare` raises this error.
     """
+    given = {**dict.fromkeys(_ARGUMENTS), **given}
     own = given["eval_set"] is None and getattr(X, "val", None) is None
     if is_lists(X):
         data = read_lists(X, given, side, known, validation)
@@ -136,7 +143,7 @@ def _read_rows(
     """
     evaluation = tables.one_evaluation(given)
     frame = tables.as_table(estimator, X, given["y"], reset=known is None)
-    categories = named_categories(given.get("categorical_feature"), frame.column_names)
+    categories = named_categories(given["categorical_feature"], frame.column_names)
     if known is None:
         frame = frame.joined({x: _as_category(frame.column(x)) for x in categories})
     names = tables.query_names(frame.num_rows, given["qid"], given["group"])

@@ -325,7 +325,6 @@ class NeuralRanker(RankingEstimator):
         again = hasattr(self, "model_")
         given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
         given |= {"position": position, "protected": protected}
-        given |= dict.fromkeys(["eval_set", "eval_qid", "eval_group"])
         with self._fitting() as fitted:
             fitted._train(X, given, again, one_pass=True)
         return self

@@ -29,7 +29,7 @@ from ltr.losses.base import Loss, check_one_number
 from ltr.metrics.named import ranking_measure
 from ltr.models import CrossScorer, MLPScorer, Scorer
 from ltr.names import close_matches, nearest
-from ltr.shapes import check_number, check_whole
+from ltr.shapes import check_fraction, check_number, check_whole
 from ltr.training.patience import default_patience
 
 Effort = Literal["fast", "default", "best"]
@@ -326,8 +326,7 @@ def check_parameters(estimator: Any) -> None:
             known = ", ".join(map(repr, get_args(kind)))
             raise ValueError(f"{name} must be one of {known}, got {value!r}")
     check_number("weight_decay", estimator.weight_decay, minimum=0)
-    if not check_number("validation", estimator.validation, minimum=0) < 1:
-        raise ValueError(f"validation must be in [0, 1), got {estimator.validation!r}")
+    check_fraction("validation", estimator.validation, zero=True)
     if not isinstance(estimator.verbose, numbers.Integral):
         raise ValueError(f"verbose must be a whole number, got {estimator.verbose!r}")
     try:

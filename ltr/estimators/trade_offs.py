@@ -15,7 +15,7 @@ from ltr.estimators.parameters import max_levels
 from ltr.losses import XENDCG, SeveralLabels
 from ltr.metrics.comparison import text_table
 from ltr.plots import new_figure
-from ltr.shapes import check_number
+from ltr.shapes import check_fraction
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -152,8 +152,7 @@ def trade_offs(
     labels = tables.label_columns(Y, rows, ())
     if len(labels) < 2:
         raise ValueError(f"Y must have several labels, (rows, labels), got {np.shape(Y)}")
-    if not 0 < check_number("validation", validation, minimum=0.0) < 1:
-        raise ValueError(f"validation must be in (0, 1), got {validation!r}")
+    check_fraction("validation", validation)
     mixes = default_weights([*labels]) if weights is None else [{**mix} for mix in weights]
     for mix in mixes:
         if {*mix} != {*labels}:
@@ -166,12 +165,10 @@ def trade_offs(
     for ranker in made:
         if not isinstance(ranker, NeuralRanker):
             raise ValueError(f"make_ranker must return a NeuralRanker, got {ranker!r}")
-    given = dict.fromkeys(["sample_weight", "position", "protected", "eval_set"])
-    given |= {"y": Y, "qid": qid, "group": group, "eval_qid": None, "eval_group": None}
     data, _ = read_data(
         made[0],
         X,
-        given,
+        {"y": Y, "qid": qid, "group": group},
         partial(tables.side_columns, made[0].loss),
         validation=validation,
         max_levels=partial(max_levels, made[0]),

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import Tensor
 from ltr.arrays import as_numbers
 from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
 from ltr.plots import bar_axes
-from ltr.shapes import check_at_least, check_choice, check_whole
+from ltr.shapes import check_at_least, check_choice, check_fraction, check_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -385,9 +384,8 @@ def _models(
 
 def check_draws(confidence: float, resamples: int, seed: int) -> tuple[float, int, int]:
     """Return the options of the intervals; raise `ValueError` if one of them is out of range."""
-    if not isinstance(confidence, Real) or not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
-    return float(confidence), check_whole("resamples", resamples), check_at_least("seed", seed, 0)
+    confidence = check_fraction("confidence", confidence)
+    return confidence, check_whole("resamples", resamples), check_at_least("seed", seed, 0)
 
 
 def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, int]:

@@ -10,7 +10,7 @@ from ltr.metrics.core import EmptyCore, ListArguments, measured_by
 from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
 from ltr.metrics.ties import positions_of
 from ltr.operators import descending_order
-from ltr.shapes import check_choice, check_persistence, check_top_k, positions
+from ltr.shapes import check_choice, check_fraction, check_top_k, positions
 
 RBOTies = Literal["stable"]
 """The other orders of ties, which `evaluate` passes to its metrics, are an error."""
@@ -26,7 +26,7 @@ class RBOCore(EmptyCore):
 
     def __post_init__(self) -> None:
         self.top_k = check_top_k(self.top_k)
-        self.p = check_persistence(self.p)
+        self.p = check_fraction("p", self.p)
         check_choice("ties", self.ties, "stable")
         super().__post_init__()
 

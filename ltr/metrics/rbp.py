@@ -18,7 +18,7 @@ from ltr.metrics.ranked import Empty, ListValues, Ranked, check_labels, list_val
 from ltr.metrics.ties import Ties, check_ties, placed_sum, within
 from ltr.shapes import (
     check_choice,
-    check_persistence,
+    check_fraction,
     check_positive,
     check_top_k,
     largest,
@@ -37,7 +37,7 @@ class RBPCore(BinaryCore):
     max_label: float | None = None
 
     def __post_init__(self) -> None:
-        self.p = check_persistence(self.p)
+        self.p = check_fraction("p", self.p)
         check_choice("gain", self.gain, "binary", "linear", "exp2")
         self.max_label = check_positive("max_label", self.max_label)
         super().__post_init__()
@@ -120,7 +120,7 @@ class RBPResidualCore(MetricCore):
 
     def __post_init__(self) -> None:
         self.top_k = check_top_k(self.top_k)
-        self.p = check_persistence(self.p)
+        self.p = check_fraction("p", self.p)
         check_ties(self.ties)
         super().__post_init__()
 

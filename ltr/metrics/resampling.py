@@ -2,10 +2,11 @@
 
 from copy import deepcopy
 from dataclasses import dataclass
-from numbers import Real
 from statistics import NormalDist
 
 import numpy as np
+
+from ltr.shapes import check_fraction
 
 _DRAWS_PER_CHUNK = 1 << 20
 """About this many random numbers are drawn at a time, to limit the memory."""
@@ -230,6 +231,4 @@ def normal_quantile(confidence: float) -> float:
     >>> round(normal_quantile(0.95), 4)
     1.96
     """
-    if not isinstance(confidence, Real) or not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
-    return NormalDist().inv_cdf((1 + confidence) / 2)
+    return NormalDist().inv_cdf((1 + check_fraction("confidence", confidence)) / 2)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 from torch import nn
@@ -10,6 +10,7 @@ from torch import nn
 from ltr.models.coded import CodedLinear
 from ltr.models.dropout import Dropout
 from ltr.models.scorer import FeatureScorer
+from ltr.shapes import check_fraction
 
 
 class MLPScorer(FeatureScorer):
@@ -52,8 +53,7 @@ class MLPScorer(FeatureScorer):
     ):
         if not isinstance(hidden, Sequence) or not all(map(_is_width, hidden)):
             raise ValueError(f"hidden must be widths >= 1, got {hidden!r}")
-        if not isinstance(dropout, (int, float, Real)) or not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
+        check_fraction("dropout", dropout, zero=True)
         if not isinstance(activation, type) or not issubclass(activation, nn.Module):
             raise ValueError(f"activation must be a class such as nn.ReLU, got {activation!r}")
         # These values are set first, because `super().__init__` makes the layers from them. This is

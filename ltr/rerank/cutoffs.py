@@ -2,13 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 
 from ltr.arrays import as_numbers, as_scores, check_labels, list_numbers, rank
-from ltr.shapes import check_choice
+from ltr.shapes import check_choice, check_fraction
 
 Risk = Literal["none", "recall"]
 Of = Literal["scores", "documents"]
@@ -120,8 +119,7 @@ def cutoff(
     if grades.shape != values.shape:
         raise ValueError(f"labels must have the shape of scores {values.shape}, got {grades.shape}")
     check_labels("labels", grades)
-    if not isinstance(risk, Real) or not 0 < risk < 1:
-        raise ValueError(f"risk must lie in (0, 1), got {risk!r}")
+    check_fraction("risk", risk)
     check_choice("loss", loss, "none", "recall")
     check_choice("of", of, "scores", "documents")
     if qid is None:

@@ -272,7 +272,7 @@ def test_results_of_other_settings_are_not_mixed(tiny, swept):
         (["--overlay", "wider"], "argument --overlay: invalid choice: 'wider'"),
         (["--seed_everything", "3"], "--seed_everything is set by each run"),
         (["--model.lss", "x"], "did you mean --model.loss?"),
-        (["--model.scorer.dropout", "2"], "dropout must be in [0, 1), got 2"),
+        (["--model.scorer.dropout", "2"], "dropout must lie in [0, 1), got 2"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_trace(tiny, args, message):
