@@ -5,14 +5,16 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
-from itertools import chain
+from itertools import chain, islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import torch
 from sklearn.base import clone
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.config.folder import Saved, write_folder
@@ -100,9 +102,13 @@ class Blend(RankingEstimator):
         validation: the fraction of the queries that is held out to choose the weights if `fit` gets
             no `eval_set`, in [0, 1). A hash of the qid decides which queries are held out. With 0,
             or with too few queries, none are held out and the weights stay equal.
-        n_jobs: the number of threads of the default trees, >= 1. Default: as OpenMP says, which is
-            the environment variable `OMP_NUM_THREADS`, or one thread per core. LightGBM's own
-            default is one thread per core, whatever the variable says.
+        n_jobs: the number of cores to fit on, >= 1. With several, rankers are fitted at the same
+            time, each in a process of its own, and the default trees share the cores. Trees that
+            may get columns relative to the list wait for the networks. The scores are the same,
+            if `random_state` of each ranker is a number and each has the same number of threads.
+            Default: one ranker after the other, and as many threads as OpenMP says for the default
+            trees. That is the environment variable `OMP_NUM_THREADS`, or one thread per core.
+            LightGBM's own default is one thread per core, whatever the variable says.
         verbose: 0 prints nothing, 1 prints one line on stderr with the weights.
 
     Attributes:
@@ -414,18 +420,24 @@ class Blend(RankingEstimator):
             candidates = [[network], self._default_trees(val is not None)]
         for ranker in chain.from_iterable(candidates):
             _check_takes(ranker, train)
+        networks = [at for at, x in enumerate(candidates) if isinstance(x[0], NeuralRanker)]
+        # The networks decide whether the trees that wait for them get columns relative to the list.
+        waiting = [
+            at
+            for at, rankers in enumerate(candidates)
+            if networks and at not in networks and takes_relative(rankers[0])
+        ]
+        others = [at for at in range(len(candidates)) if at not in waiting]
         self.rankers_ = [None] * len(candidates)
         self.relative_ = [False] * len(candidates)
-        # The networks are fitted first: they decide whether trees get columns relative to the list.
-        networks = [
-            at for at, rankers in enumerate(candidates) if isinstance(rankers[0], NeuralRanker)
-        ]
-        others = [at for at in range(len(candidates)) if at not in networks]
-        for at in (*networks, *others):
-            looks = at in others and any(self.rankers_[i].settings_["relative"] for i in networks)
-            self.relative_[at] = looks and takes_relative(candidates[at][0])
-            lists = train, val, data.list_weights
-            self.rankers_[at] = self._best(candidates[at], *lists, self.relative_[at])
+        for group in (others, waiting):
+            looks = group is waiting and any(
+                self.rankers_[at].settings_["relative"] for at in networks
+            )
+            own = [candidates[at] for at in group]
+            fitted = self._fit_all(own, train, val, data.list_weights, looks)
+            for at, ranker in zip(group, fitted, strict=True):
+                self.rankers_[at], self.relative_[at] = ranker, looks
         self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
         self.scales_ = np.ones(len(self.rankers_))
         self.scales_ = self._fit_scales(train)
@@ -493,7 +505,9 @@ class Blend(RankingEstimator):
             trees = import_module("lightgbm").LGBMRanker
         except ImportError:
             raise ValueError("Blend() needs LightGBM: pip install 'ltr-torch[baselines]'") from None
-        given: dict[str, Any] = {"n_jobs": self.n_jobs or 0, "verbose": -1}  # 0: as OpenMP says
+        count = len(_LEAVES) if validated else 1
+        threads = max(1, self.n_jobs // count) if self.n_jobs else 0  # 0: as OpenMP says
+        given: dict[str, Any] = {"n_jobs": threads, "verbose": -1}
         if directions := getattr(self.rankers, "monotone", None):
             known = [*self.schema_.feature_names, *self.schema_.categories]
             own = [directions.get(known[at], 0) for at in self._tree_positions]
@@ -509,52 +523,35 @@ class Blend(RankingEstimator):
         """The order in which trees get features and categories."""
         return tree_positions(self.schema_, self.columns_)
 
-    def _best(
+    def _fit_all(
         self,
-        candidates: Sequence[Any],
+        candidates: Sequence[Sequence[Any]],
         train: Rows,
         val: Rows | None,
         list_weights: bool,
         relative: bool,
-    ) -> Any:
-        """Fit the candidates, and return the one with the best NDCG@10 on the validation lists.
+    ) -> list[Any]:
+        """Fit all candidates, and return the best of each group by NDCG@10 on validation lists.
 
-        Among equally good candidates, and without validation lists, the first one is returned.
+        Among equally good candidates, and without validation lists, the first one is the best.
         """
-        fitted = [
-            self._fitted(candidate, train, val, list_weights, relative) for candidate in candidates
-        ]
+        lists = train, val, list_weights, self._tree_positions, relative
+        calls = [partial(_fitted, ranker, *lists) for ranker in chain.from_iterable(candidates)]
+        processes = min(self.n_jobs or 1, len(calls))
+        if processes > 1:
+            parallel = Parallel(n_jobs=processes, mmap_mode="c")  # no process changes an array
+            fitted = iter(parallel(delayed(call)() for call in calls))
+        else:
+            fitted = (call() for call in calls)
+        return [self._best([*islice(fitted, len(x))], val, relative) for x in candidates]
+
+    def _best(self, fitted: Sequence[Any], val: Rows | None, relative: bool) -> Any:
+        """Return the fitted ranker with the best NDCG@10 on the validation lists."""
         if val is None or len(fitted) == 1:
             return fitted[0]
         members = [_member("", ranker, ranker, relative) for ranker in fitted]
         means = [_ndcg(val, member.scores(val, self._tree_positions)).mean() for member in members]
         return fitted[int(np.argmax(means))]
-
-    def _fitted(
-        self, given: Any, train: Rows, val: Rows | None, list_weights: bool, relative: bool
-    ) -> Any:
-        """Return a fitted copy of a ranker; a trained `Booster` is returned as it is."""
-        if is_booster(given):
-            return given
-        ranker: Any = clone(given)
-        if isinstance(ranker, NeuralRanker):
-            own = None if val is None else val.lists
-            return ranker.fit(Prepared(train.schema, train.lists, own, list_weights=list_weights))
-        takes = inspect.signature(ranker.fit).parameters
-        arguments = _of_lists(takes, train, list_weights)
-        if is_trees(ranker):
-            set_names(ranker, train.schema, self._tree_positions)
-            categories = tree_categories(train.schema, self._tree_positions)
-            if library_of(ranker) == "catboost":
-                arguments["cat_features"] = categories
-            elif categories and hasattr(ranker, "enable_categorical"):
-                ranker.set_params(enable_categorical=True)  # XGBoost needs this for categories
-        if val is not None:
-            X = columns_for(ranker, val, self._tree_positions, relative=relative)
-            arguments |= _evaluation(takes, X, val, arguments) | _stopping(ranker, takes)
-        X = columns_for(ranker, train, self._tree_positions, relative=relative)
-        ranker.fit(X, train.labels, **arguments)
-        return ranker
 
     def _fit_scales(self, train: Rows) -> np.ndarray:
         """Return the scales (rankers,) of the scores, fitted as in an `Ensemble`."""
@@ -592,6 +589,47 @@ def _member(name: str, fitted: Any, given: Any, relative: bool) -> Member:
 def _ndcg(rows: Rows, scores: np.ndarray) -> np.ndarray:
     """Return NDCG@10 of each list, (lists,), for scores (rows,)."""
     return values_of_lists(scores, rows.labels, rows.groups)
+
+
+def _fitted(
+    given: Any,
+    train: Rows,
+    val: Rows | None,
+    list_weights: bool,
+    positions: Sequence[int],
+    relative: bool,
+) -> Any:
+    """Return a fitted copy of a ranker; a trained `Booster` is returned as it is.
+
+    Args:
+        given: the ranker.
+        train: the rows to train on.
+        val: the rows of the validation lists, or None.
+        list_weights: whether the weights are those of lists, not of rows.
+        positions: see `tree_positions`.
+        relative: whether trees get columns relative to the list too.
+    """
+    if is_booster(given):
+        return given
+    ranker: Any = clone(given)
+    if isinstance(ranker, NeuralRanker):
+        own = None if val is None else val.lists
+        return ranker.fit(Prepared(train.schema, train.lists, own, list_weights=list_weights))
+    takes = inspect.signature(ranker.fit).parameters
+    arguments = _of_lists(takes, train, list_weights)
+    if is_trees(ranker):
+        set_names(ranker, train.schema, positions)
+        categories = tree_categories(train.schema, positions)
+        if library_of(ranker) == "catboost":
+            arguments["cat_features"] = categories
+        elif categories and hasattr(ranker, "enable_categorical"):
+            ranker.set_params(enable_categorical=True)  # XGBoost needs this for categories
+    if val is not None:
+        X = columns_for(ranker, val, positions, relative=relative)
+        arguments |= _evaluation(takes, X, val, arguments) | _stopping(ranker, takes)
+    X = columns_for(ranker, train, positions, relative=relative)
+    ranker.fit(X, train.labels, **arguments)
+    return ranker
 
 
 def _check_takes(ranker: Any, train: Rows) -> None:

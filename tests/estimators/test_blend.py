@@ -1,5 +1,6 @@
 """What a Blend gives its rankers, how it scales and weighs their scores, scikit-learn's rules."""
 
+import os
 import pickle
 import sys
 from decimal import Decimal
@@ -406,6 +407,48 @@ def test_the_default_is_networks_and_the_best_of_three_sizes_of_trees(tmp_path):
     assert np.array_equal(again.predict(X), blend.predict(X))
     assert again.get_params()["lgbmranker__num_leaves"] == trees.num_leaves
     assert clone(blend).rankers.max_epochs == 2
+
+
+@pytest.mark.slow
+def test_several_processes_give_the_same_scores():
+    lightgbm = pytest.importorskip("lightgbm")
+    X, y, qid = lists(count=60)
+    frame = pd.DataFrame(X).add_prefix("c").assign(shop=np.where(X[:, 0] > 0, "a", "b"))
+
+    class Where(Column):
+        """Keeps the process of its `fit`; defined here, so that its code is sent to a process."""
+
+        def fit(self, X: Any, y: Any) -> "Where":
+            self.process = os.getpid()
+            return self
+
+        def predict(self, X: Any) -> np.ndarray:
+            return X["c1"].to_numpy()
+
+    networks = [NeuralRanker(members=1, max_epochs=3, random_state=i, verbose=0) for i in range(2)]
+    trees = [
+        lightgbm.LGBMRanker(n_estimators=9, min_child_samples=5, num_leaves=x, n_jobs=1, verbose=-1)
+        for x in (4, 7)
+    ]
+    rankers = [*networks, *trees, Where()]
+    blends = [Blend(rankers, n_jobs=x, verbose=0).fit(frame, y, qid=qid) for x in (None, 1, 3)]
+    for blend in blends[1:]:
+        np.testing.assert_array_equal(blend.predict(frame), blends[0].predict(frame))
+        np.testing.assert_array_equal(blend.weights_, blends[0].weights_)
+    processes = [blend.rankers_[-1].process == os.getpid() for blend in blends]
+    assert processes == [True, True, False]
+    wrong = Blend([NeuralRanker(monotone={"no": 1}), *networks], n_jobs=2, verbose=0)
+    with pytest.raises(ValueError, match="monotone must name columns"):
+        wrong.fit(frame, y, qid=qid)
+
+
+def test_the_default_trees_share_the_cores():
+    pytest.importorskip("lightgbm")
+    quick = NeuralRanker(members=1, max_epochs=2, random_state=0, verbose=0)
+    X, y, qid = lists(count=40)
+    one, two = (Blend(quick, n_jobs=x, verbose=0).fit(X, y, qid=qid) for x in (1, 2))
+    assert [x.rankers_[1].n_jobs for x in (one, two)] == [1, 1]
+    np.testing.assert_array_equal(one.predict(X), two.predict(X))
 
 
 def test_the_default_without_validation_lists():
