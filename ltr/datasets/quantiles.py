@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from ltr.arrays import as_numbers
-from ltr.datasets.transforms import FeatureTransform, NoTransform
+from ltr.datasets.transforms import LARGEST, FeatureTransform, NoTransform, present_columns
 from ltr.shapes import check_at_least, check_choice, check_whole
 
-_VALUES = 1 << 24  # this many values are copied at a time, since the features may be memory-mapped
-_LARGEST = float(np.finfo(np.float32).max)
 _SAMPLE = 50_000  # thresholds are sought in at most this many documents
 _NARROW = 400  # a narrow bin has 1/400 of the documents on each side of its threshold
 _FEWEST, _SHARE = 50, 200  # at least 50 documents and 1/200 of all lie between two thresholds
@@ -135,7 +133,7 @@ class PiecewiseLinearBins(FeatureTransform):
         jumps = []
         for column in features.T:
             present = ~np.isnan(column)
-            values = column[present].astype(np.float64).clip(-_LARGEST, _LARGEST)
+            values = column[present].astype(np.float64).clip(-LARGEST, LARGEST)
             jumps.append(_jumps(values, y[present], self.thresholds))
         return jumps
 
@@ -291,14 +289,6 @@ def _jumps(values: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
 
 
 def _columns(features: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield each feature's values that are not NaN, in float64; a single 0 if there are none.
-
-    Values are clipped to the range of float32.
-    """
-    block = max(1, _VALUES // len(features))
-    for start in range(0, features.shape[1], block):
-        part = np.asarray(features[:, start : start + block])
-        for position in range(part.shape[1]):
-            values = part[:, position].astype(np.float64)
-            values = values[~np.isnan(values)].clip(-_LARGEST, _LARGEST)
-            yield values if len(values) else np.zeros(1)
+    """Yield each feature's values in float64, clipped to the range of float32; 0 for no value."""
+    for values in present_columns(features):
+        yield values.astype(np.float64).clip(-LARGEST, LARGEST) if len(values) else np.zeros(1)

@@ -6,10 +6,13 @@ from torch import Tensor
 
 from ltr.arrays import as_numbers
 from ltr.datasets.coded import Coded
-from ltr.datasets.transforms import FeatureTransform, Standardize, fit_numbers
+from ltr.datasets.transforms import (
+    FeatureTransform,
+    Standardize,
+    fit_numbers,
+    present_columns,
+)
 from ltr.shapes import check_at_least
-
-_COLUMNS = 8  # this many features are read at a time
 
 
 class TableTransform(FeatureTransform):
@@ -120,15 +123,10 @@ class TableTransform(FeatureTransform):
         self.num_features = features.shape[1]
         median = np.zeros(features.shape[1], dtype=np.float32)
         missing = np.zeros(features.shape[1], dtype=bool)
-        # Reading 8 columns of a matrix is as fast as reading one, so 8 are read at a time.
-        for start in range(0, features.shape[1], _COLUMNS):
-            block = features[:, start : start + _COLUMNS].T.copy()
-            for position, column in enumerate(block, start):
-                absent = np.isnan(column)
-                missing[position] = absent.any()
-                present = column[~absent] if missing[position] else column
-                if len(present):
-                    median[position] = _median(present)
+        for position, present in enumerate(present_columns(features)):
+            missing[position] = len(present) < len(features)
+            if len(present):
+                median[position] = _median(present)
         self.median = torch.from_numpy(median).to(self.median)
         self.indicators = torch.from_numpy(np.flatnonzero(missing)).to(self.indicators)
         if features.shape[1]:

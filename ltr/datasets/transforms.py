@@ -12,11 +12,15 @@ from ltr.arrays import as_numbers
 from ltr.ragged import check_lengths, list_ids
 from ltr.shapes import check_at_least, check_mask
 
-_LARGEST = float(np.finfo(np.float32).max)
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number of float32, the type of features."""
+
 _OUTPUTS = frozenset({"transform", "forward", "coded", "transform_lists"})
 """The methods that compute a transform's outputs."""
 
-_VALUES = 1 << 19  # a chunk has this many values, and its copy in float64 fits into a CPU cache
+# Copying 8 columns of a matrix is as fast as copying one, so a block has at most 8 columns; and at
+# most this many values, unless one column has more.
+_COLUMNS, _VALUES = 8, 1 << 24
 
 
 class FeatureTransform(nn.Module):
@@ -252,15 +256,12 @@ def fit_documents(
         sums = np.bincount(np.repeat(np.arange(len(lengths)), lengths), labels, len(lengths))
         within = labels - np.repeat(sums / np.maximum(lengths, 1), lengths)
     if categories is None and not transform.takes_missing:
-        rows = _rows(features)
-        for start in range(0, len(features), rows):
-            absent = np.isnan(features[start : start + rows]).any(axis=0)
-            for position in np.flatnonzero(absent)[:1]:
-                name = type(transform).__name__
-                raise ValueError(
-                    f"features must not be missing for {name}, got some in column "
-                    f"{position}: give TableTransform({name}())"
-                )
+        for position in np.flatnonzero(np.isnan(features).any(axis=0))[:1]:
+            name = type(transform).__name__
+            raise ValueError(
+                f"features must not be missing for {name}, got some in column "
+                f"{position}: give TableTransform({name}())"
+            )
     fit_numbers(transform, features, within, categories)
 
 
@@ -322,9 +323,8 @@ class Standardize(FeatureTransform):
 
     The result is (x - mean) / standard deviation, or 0 for a feature that is constant in training.
 
-    Mean and deviation are computed in float64, in two passes, over the n documents that have the
-    feature. The deviation divides by n, not by n - 1. A feature that is always missing in training
-    gives 0.
+    Mean and deviation are computed in float64 over the n documents that have the feature. The
+    deviation divides by n, not by n - 1. A feature that is always missing in training gives 0.
 
     Args:
         num_features: d, the number of features, if it is already known.
@@ -350,31 +350,23 @@ class Standardize(FeatureTransform):
         Raises:
             ValueError: a feature is infinite in float32.
         """
-        width = features.shape[1]
-        low, high = np.full(width, np.inf), np.full(width, -np.inf)
-        total, squares = np.zeros(width), np.zeros(width)
-        count = np.zeros(width, dtype=np.int64)
-        for chunk in self._chunks(features):
-            # `np.fmin` returns NaN only if both values are NaN.
-            low = np.fmin(low, np.fmin.reduce(chunk, axis=0))
-            high = np.fmax(high, np.fmax.reduce(chunk, axis=0))
-            count += _without_missing(chunk)
-            total += chunk.sum(axis=0)
-        for position in np.flatnonzero((low < -_LARGEST) | (high > _LARGEST))[:1]:
-            raise ValueError(
-                f"features must be finite in float32 for {type(self).__name__}, got an "
-                f"infinite or larger number in column {position}: use PiecewiseLinearBins "
-                "or Quantile"
-            )
-        count = count.clip(1)
-        mean = total / count
-        for chunk in self._chunks(features):
-            chunk -= mean
-            _without_missing(chunk)
-            squares += np.square(chunk, out=chunk).sum(axis=0)
-        deviation = np.sqrt(squares / count)
-        varies = (low < high) & (deviation > 0)
-        scale = np.divide(1, deviation, out=np.zeros_like(mean), where=varies).clip(max=_LARGEST)
+        mean, scale = np.zeros((2, features.shape[1]))
+        for position, present in enumerate(present_columns(features)):
+            if not len(present):
+                continue
+            values = self._warp(torch.from_numpy(present.astype(np.float64))).numpy()
+            low, high = values.min(), values.max()
+            if low < -LARGEST or high > LARGEST:
+                raise ValueError(
+                    f"features must be finite in float32 for {type(self).__name__}, got an "
+                    f"infinite or larger number in column {position}: use PiecewiseLinearBins "
+                    "or Quantile"
+                )
+            mean[position] = values.mean()
+            values -= mean[position]
+            deviation = math.sqrt(values @ values / len(values))
+            if low < high and deviation > 0:
+                scale[position] = min(1 / deviation, LARGEST)
         self.mean = torch.as_tensor(mean).to(self.mean)
         self.scale = torch.as_tensor(scale).to(self.scale)
 
@@ -397,30 +389,24 @@ class Standardize(FeatureTransform):
     def _unwarp(self, features: Tensor) -> Tensor:
         return features
 
-    def _chunks(self, features: np.ndarray) -> Iterator[np.ndarray]:
-        rows = min(_rows(features), len(features))
-        copy = np.empty((rows, features.shape[1]))  # the array holds one chunk at a time
-        for start in range(0, len(features), rows):
-            part = features[start : start + rows]
-            copy[: len(part)] = part
-            yield self._warp(torch.from_numpy(copy[: len(part)])).numpy()
-
     def _end_loading(self) -> None:
         self.num_features = len(self.mean) or self.num_features
 
 
-def _rows(features: np.ndarray) -> int:
-    """Return how many documents of features (documents, d) are read at a time."""
-    return max(1, _VALUES // max(1, features.shape[1]))
+def present_columns(features: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield each feature's values that are not NaN, as a copy.
 
+    Args:
+        features: (documents, d).
 
-def _without_missing(chunk: np.ndarray) -> np.ndarray:
-    """Replace NaN by 0 in a chunk (rows, d), in place; return how many values are not NaN, (d,)."""
-    absent = np.isnan(chunk)
-    if not absent.any():
-        return np.full(chunk.shape[1], len(chunk))
-    chunk[absent] = 0
-    return len(chunk) - absent.sum(axis=0)
+    >>> [values.tolist() for values in present_columns(np.array([[1.0, np.nan], [2.0, 3.0]]))]
+    [[1.0, 2.0], [3.0]]
+    """
+    block = max(1, min(_COLUMNS, _VALUES // max(1, len(features))))
+    for start in range(0, features.shape[1], block):
+        for column in features[:, start : start + block].T.copy():
+            absent = np.isnan(column)
+            yield column[~absent] if absent.any() else column
 
 
 class SignedLog1pStandardize(Standardize):

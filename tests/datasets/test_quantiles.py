@@ -61,7 +61,7 @@ def test_bins_are_the_papers(rows, bins: int):
 
 def test_bins_do_not_depend_on_how_the_columns_are_read(rows, monkeypatch):
     whole = PiecewiseLinearBins().fit(rows)
-    monkeypatch.setattr("ltr.datasets.quantiles._VALUES", 401)  # two columns at a time
+    monkeypatch.setattr("ltr.datasets.transforms._VALUES", 401)  # two columns at a time
     chunks = PiecewiseLinearBins().fit(torch.from_numpy(rows))
     for one, two in zip(whole.buffers(), chunks.buffers(), strict=True):
         assert torch.equal(one, two)
