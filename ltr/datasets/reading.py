@@ -30,9 +30,6 @@ from ltr.datasets.table_files import (
 )
 from ltr.names import shown_names
 
-_COLUMNS = 8  # each block of columns but the last has at least this many
-_ROWS = 1 << 12  # this many rows are written at a time
-
 _RULES: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
     "label": ("a label", "a finite number >= 0", lambda x: x >= 0),
     "weight": ("a weight", "a finite number >= 0", lambda x: x >= 0),
@@ -255,10 +252,8 @@ def features_of(
     Raises:
         ValueError: a value is infinite in `dtype`.
     """
-    in_order = (rows[1:] > rows[:-1]).all()
     features = np.empty((frame.num_rows, schema.num_features), dtype=dtype)
-    block: list[np.ndarray] = []
-    start = end = 0
+    start = 0
     for name, width in schema.features.items():
         step = schema.steps[name]
         assert not isinstance(step, Category)  # `features` has no categories
@@ -266,16 +261,8 @@ def features_of(
         for row in np.flatnonzero(np.isinf(values).any(axis=1))[:1]:
             value = _shown(frame, name, int(row))
             raise RowError(int(row), name, f"must be finite in float32, got {value}")
-        block.append(values if in_order else values.take(rows, axis=0))
-        end += width
-        # Writing 8 columns of a matrix is as fast as writing one, so a block of them is written.
-        if end - start >= _COLUMNS or end == features.shape[1]:
-            for row in range(0, len(features), _ROWS):
-                chunk = slice(row, row + _ROWS)
-                np.concatenate(
-                    [columns[chunk] for columns in block], axis=1, out=features[chunk, start:end]
-                )
-            start, block = end, []
+        features[:, start : start + width] = values.take(rows, axis=0)
+        start += width
     return features
 
 
