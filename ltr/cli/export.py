@@ -1,6 +1,7 @@
 """`ltr export`: write a model for other programs."""
 
 from argparse import Namespace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -82,39 +83,31 @@ def _model(given: Namespace) -> Any:
 
 def _to_file(given: Namespace, model: Any) -> None:
     """Write a model as ONNX or as a program of torch, and print how its scores differ."""
-    from ltr.datasets.reading import read_table
+    from ltr.datasets.prepare import prepare
     from ltr.estimators import Blend
     from ltr.export import card_metrics, export_model
+    from ltr.export.write import is_file
     from ltr.models import RankingModel
     from ltr.models.blend import BlendModel
 
-    schema: Any = getattr(model, "schema", None)
-    test: Any = None
-    if given.test is not None and schema is None:
-        raise CommandError(
-            f"--test needs the folder of a model that knows its columns, got {given.model}"
-        )
-    options: dict[str, Any] = {"per_document": given.per_document}
+    schema = getattr(model, "schema", None)
+    options: dict[str, Any] = {"per_document": given.per_document, "single": given.float32}
     options |= {} if given.opset is None else {"opset": given.opset}
-    if isinstance(model, RankingModel):
-        if given.float32:
+    if given.float32 and isinstance(model, RankingModel):
+        raise CommandError(
+            f"--float32 is for trees: the features of the network {given.model} are float32"
+        )
+    if given.test is not None:
+        if schema is None:
             raise CommandError(
-                f"--float32 is for trees: the features of the network {given.model} are float32"
+                f"--test needs the folder of a model that knows its columns, got {given.model}"
             )
-        if given.test is not None:
-            test = card_metrics(model, read_table(given.test, schema, needs_weight=False))
-        written = export_model(model, given.output, to=given.to, evaluation=test, **options)
-    elif isinstance(model, BlendModel):
-        if given.to == "torch":
-            raise CommandError("--to must be onnx for a blend, got torch")
-        if given.test is not None:
-            table, qid = _rows(given, schema)
-            schema.check(table)
-            test = table, table.column(schema.labels[0]).to_numpy(), qid
-        blend = Blend.load(find_model(given.model), trust=given.trust)
-        written = blend.export(given.output, test=test, single=given.float32, **options)
-    else:
-        written = export_model(model, given.output, to=given.to, single=given.float32, **options)
+        plain = replace(schema, weight=None, position=None, protected=None)
+        test = prepare(given.test, {}, schema=plain, exact=model.takes_exact)
+        options["evaluation"] = card_metrics(model, test.train, test.exact)
+    if isinstance(model, BlendModel) and not is_file(given.output):
+        options["saved"] = Blend.load(find_model(given.model), trust=given.trust).saved()
+    written = export_model(model, given.output, to=given.to, **options)
     print(f"wrote {written.model} and {written.card}")
     print(
         f"largest difference from the model: {written.difference:.1e} of the largest score; "
@@ -126,9 +119,7 @@ def _to_engine(given: Namespace, model: Any) -> None:
     """Write a model for a search engine, and print the report."""
     from ltr.export import export_model
 
-    rows = qid = None
-    if given.test is not None:
-        rows, qid = _rows(given, getattr(model, "schema", None))
+    rows, qid = _rows(given, getattr(model, "schema", None))
     written = export_model(
         model, given.output, to=given.to, missing=given.missing, rows=rows, qid=qid
     )
@@ -158,17 +149,16 @@ def _read_trees(path: Path) -> Any:
 
 
 def _rows(given: Namespace, schema: Any) -> tuple[Any, Any]:
-    """Return the table of --test and the queries of its rows; None if it has none."""
+    """Return the table of --test and the queries of its rows; None for what is not there."""
     from ltr.datasets.table_files import load_table
 
-    levels = {} if schema is None else schema.categories
-    text = {name for name, category in levels.items() if category.kind == "string"}
-    qid = given.qid or (None if schema is None else schema.qid)
+    if given.test is None:
+        return None, None
+    qid, categories = given.qid or getattr(schema, "qid", None), getattr(schema, "categories", {})
+    text = {name for name, category in categories.items() if category.kind == "string"}
     table = load_table(given.test, text | ({qid} if qid else set()))
-    if qid is None:
-        return table, None
-    if qid not in table.column_names:
-        if given.qid is None:
-            return table, None
+    if qid in table.column_names:
+        return table, table.column(qid).to_pylist()
+    if given.qid is not None:
         raise CommandError(f"--qid must be a column of {given.test}, got {qid!r}")
-    return table, table.column(qid).to_pylist()
+    return table, None

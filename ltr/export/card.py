@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,7 +11,7 @@ from ltr.datasets import ListDataset
 from ltr.export.program import ExportedModule, Target
 from ltr.metrics.comparison import Interval, mean_interval
 from ltr.metrics.named import ranking_measure
-from ltr.models import RankingModel
+from ltr.models.predictor import Predictor
 
 _METRICS = ("NDCG@1", "NDCG@5", "NDCG@10", "MRR")
 
@@ -63,18 +64,22 @@ class CardMetrics:
     metrics: dict[str, Interval]
 
 
-def card_metrics(model: RankingModel, data: ListDataset) -> CardMetrics:
+def card_metrics(
+    model: Predictor, data: ListDataset, exact: np.ndarray | None = None
+) -> CardMetrics:
     """Return the metrics of a model on lists with labels.
 
     Args:
-        model: the model.
+        model: a `RankingModel`, or the `model_` of a `Blend`.
         data: the lists, two or more.
+        exact: float64 (documents, d), the features of `data` as they were read, for the trees of a
+            blend. Default: only their float32 numbers are known.
 
     Raises:
         ValueError: the data have no labels or several, fewer than two lists, or another number of
             features or categories than the model.
 
-    >>> from ltr.models import LinearScorer
+    >>> from ltr.models import LinearScorer, RankingModel
     >>> rows, labels = [[1.0], [2.0], [3.0], [4.0]], [0, 1, 0, 1]
     >>> data = ListDataset.from_arrays(rows, labels, qid=[7, 7, 8, 8])
     >>> model = RankingModel(LinearScorer(1))
@@ -97,7 +102,7 @@ def card_metrics(model: RankingModel, data: ListDataset) -> CardMetrics:
         raise ValueError(
             f"data must have the model's {categories} categories, got {data.num_categories}"
         )
-    scores = torch.from_numpy(model.score(data))
+    scores = torch.from_numpy(model.score(data, exact))
     return card_metrics_of(scores, torch.from_numpy(data.labels), torch.from_numpy(data.lengths))
 
 

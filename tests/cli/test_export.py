@@ -74,6 +74,21 @@ def test_a_folder_and_mistakes(frame, tmp_path, capsys):
         assert message in error
 
 
+def test_the_card_of_a_blend_is_that_of_its_own_method(frame, tmp_path):
+    test = frame.iloc[:180].sample(frac=1, random_state=0)
+    test.to_csv(tmp_path / "test.csv", index=False)
+    blend = Blend([LGBMRanker(n_estimators=5, verbose=-1)], verbose=0)
+    X = frame[["query", "price", "shop", "grade"]]
+    blend.fit(prepare(X, {"qid": "query", "label": "grade"}, exact=True)).save(tmp_path / "model")
+    args = ["export", str(tmp_path / "model"), str(tmp_path / "out")]
+    assert main([*args, "--test", str(tmp_path / "test.csv")]) == 0
+    written = blend.export(tmp_path / "own", test=(test, test["grade"], test["query"]))
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "On 30 test lists with 180 documents." in card
+    assert card == written.card.read_text()
+    assert (Blend.load(tmp_path / "out").predict(frame) == blend.predict(frame)).all()
+
+
 REPORT = re.compile(
     r"wrote (\S+) and (\S+)\nlargest difference from the model: \S+ of the largest score; "
     r"rows whose position in their list changes: 0 of \d+\n(note: .*\n)*"
