@@ -34,7 +34,10 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
 
 
 def package_names(
-    package: str, names: Collection[str], homes: Mapping[str, str] = MappingProxyType({})
+    package: str,
+    names: Collection[str],
+    homes: Mapping[str, str] = MappingProxyType({}),
+    extra: str | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and the `__dir__` of a package.
 
@@ -43,6 +46,8 @@ def package_names(
         names: its `__all__`; the error for a wrong name has the most similar of these names.
         homes: for each name that is imported on its first use, the module that has it. Default: the
             package has imported all its names.
+        extra: the extra of `ltr-torch` without which these modules cannot be imported. Default:
+            they need none.
 
     >>> load, listed = package_names("ltr.names", ["nearest", "Path"], {"Path": "pathlib"})
     >>> load("Path").__name__, "nearest" in listed()
@@ -52,7 +57,13 @@ def package_names(
     def load(name: str) -> Any:
         if name not in homes:
             raise no_attribute(package, name, names)
-        value = getattr(import_module(homes[name]), name)
+        try:
+            value = getattr(import_module(homes[name]), name)
+        except ModuleNotFoundError as error:
+            if extra is None:
+                raise
+            needed = f"{package}.{name} needs pip install 'ltr-torch[{extra}]'"
+            raise ImportError(f"{needed}: {error}") from error
         setattr(sys.modules[package], name, value)
         return value
 

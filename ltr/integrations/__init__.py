@@ -8,10 +8,9 @@ first use, because the libraries of the extra take seconds to load.
 `ltr.integrations.optuna` ends unpromising trials of Optuna's studies (extra `tune`).
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ltr.names import no_attribute
+from ltr.names import package_names
 
 if TYPE_CHECKING:
     from ltr.integrations.collapse import CollapseAlarm
@@ -28,29 +27,15 @@ __all__ = [
     "evaluate_reranker",
 ]
 
-_HOMES = {
-    "CollapseAlarm": "collapse",
-    "CrossEncoderLoss": "cross_encoder",
-    "EncoderLoss": "encoder",
-    "ListCollator": "encoder",
-    "compare_training": "rerankers",
-    "evaluate_reranker": "rerankers",
+_LAZY = {
+    "CollapseAlarm": "ltr.integrations.collapse",
+    "CrossEncoderLoss": "ltr.integrations.cross_encoder",
+    "EncoderLoss": "ltr.integrations.encoder",
+    "ListCollator": "ltr.integrations.encoder",
+    "compare_training": "ltr.integrations.rerankers",
+    "evaluate_reranker": "ltr.integrations.rerankers",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise no_attribute(__name__, name, __all__)
-    try:
-        home = import_module(f"{__name__}.{_HOMES[name]}")
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"{__name__}.{name} needs pip install 'ltr-torch[text]': {error}"
-        ) from error
-    value = getattr(home, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
+    __getattr__, __dir__ = package_names(__name__, __all__, _LAZY, extra="text")

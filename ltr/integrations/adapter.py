@@ -1,7 +1,7 @@
 """What the losses for models of sentence-transformers share."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -99,6 +99,31 @@ def in_first_order(parts: Sequence[Tensor], batches: Sequence[Sequence[int]]) ->
     """
     order = torch.tensor([i for batch in batches for i in batch])
     return torch.cat([*parts])[order.argsort().to(parts[0].device)]
+
+
+LABELS = ("label", "labels", "score", "scores")
+"""The names of a column of labels, as in sentence-transformers."""
+
+
+def columns_of(row: Mapping[str, Any], where: str = "") -> tuple[str, str, str]:
+    """Return the names of the columns of the query, of its documents and of their labels.
+
+    Args:
+        row: a row of a data set.
+        where: the end of the error message.
+
+    >>> columns_of({"query": "q", "scores": [1, 0], "docs": ["a", "b"]})
+    ('query', 'docs', 'scores')
+    """
+    columns = [name for name in row if name != "dataset_name"]
+    labels = [name for name in LABELS if name in columns]
+    texts = [name for name in columns if name not in labels]
+    if not labels or len(texts) != 2:
+        raise ValueError(
+            "data must have a query, its documents and labels (label, labels, score or scores) in "
+            f"each row, got columns {columns}{where}"
+        )
+    return texts[0], texts[1], labels[0]
 
 
 def check_columns(

@@ -9,7 +9,14 @@ from sentence_transformers.multi_vector_encoder import MultiVectorEncoder
 from sentence_transformers.util import SimilarityFunction
 from torch import Tensor, nn
 
-from ltr.integrations.adapter import TextLoss, check_columns, in_first_order, mini_batches
+from ltr.integrations.adapter import (
+    LABELS,
+    TextLoss,
+    check_columns,
+    columns_of,
+    in_first_order,
+    mini_batches,
+)
 from ltr.losses import RankingLoss
 from ltr.ragged import list_ids
 from ltr.shapes import check_choice, check_number, upcast
@@ -213,7 +220,7 @@ class ListCollator:
             match the documents, a text is not a text, or no query of the batch has a document.
     """
 
-    valid_label_columns = ("label", "labels", "score", "scores")
+    valid_label_columns = LABELS
 
     def __init__(self, model: Encoder, prompts: Mapping[str, str] | None = None):
         given = getattr(model, "prompts", {}) if prompts is None else prompts
@@ -229,16 +236,9 @@ class ListCollator:
         Args:
             features: the rows of a batch.
         """
-        columns = [name for name in features[0] if name != "dataset_name"]
-        named = [name for name in self.valid_label_columns if name in columns]
-        texts = [name for name in columns if name not in named[:1]]
-        if not named or len(texts) != 2:
-            raise ValueError(
-                "a row must have a query, documents and labels (label, labels, score or scores), "
-                f"got the columns {', '.join(columns)}"
-            )
+        *texts, labeled = columns_of(features[0])
         queries, documents = ([row[name] for row in features] for name in texts)
-        labels = [torch.as_tensor(row[named[0]], dtype=torch.float32) for row in features]
+        labels = [torch.as_tensor(row[labeled], dtype=torch.float32) for row in features]
         check_columns(queries, documents, labels)
         flat = [text for each in documents for text in each]
         ids: dict[str, int] = {}

@@ -10,22 +10,20 @@ from sentence_transformers.cross_encoder.evaluation import CrossEncoderReranking
 from torch import nn
 
 from ltr.gains import Gain
+from ltr.integrations.adapter import columns_of
 from ltr.metrics import Comparison
 from ltr.metrics.named import Metric
 from ltr.reports import Evaluation, evaluate
 from ltr.reports.evaluation import DEFAULT
 
-LABELS = ("label", "labels", "score", "scores")
-"""The column names that sentence-transformers accepts for labels."""
 
+class JudgedList(NamedTuple):
+    """A list of documents to score: the query's name and text, the documents and their labels."""
 
-class Lists(NamedTuple):
-    """Lists of documents to score, with one value per list in each attribute."""
-
-    qids: list[str]
-    queries: list[Any]
-    documents: list[Sequence[Any]]
-    labels: list[Sequence[float]]
+    qid: str
+    query: Any
+    documents: Sequence[Any]
+    labels: Sequence[float]
 
 
 def evaluate_reranker(
@@ -73,11 +71,7 @@ def evaluate_reranker(
             option.
     """
     lists, (own_batch, own_prompt) = read(data)
-    pairs = [
-        (query, document)
-        for query, documents in zip(lists.queries, lists.documents, strict=True)
-        for document in documents
-    ]
+    pairs = [(judged.query, document) for judged in lists for document in judged.documents]
     if not pairs:
         raise ValueError("data must have at least one document, got none")
     scores = model.predict(
@@ -88,9 +82,9 @@ def evaluate_reranker(
         activation_fn=nn.Identity(),
     )
     return evaluate(
-        np.concatenate([np.asarray(own, np.float64) for own in lists.labels]),
+        np.concatenate([np.asarray(judged.labels, np.float64) for judged in lists]),
         scores,
-        np.repeat(lists.qids, [len(own) for own in lists.labels]),
+        np.repeat([judged.qid for judged in lists], [len(judged.labels) for judged in lists]),
         metrics,
         gain=gain,
         ties=ties,
@@ -137,41 +131,38 @@ def compare_training(
     return before.compare(after)
 
 
-def read(data: Any) -> tuple[Lists, tuple[int, str | None]]:
+def read(data: Any) -> tuple[list[JudgedList], tuple[int, str | None]]:
     """Return the lists of an evaluator or a data set, and its batch size and prompt name."""
     if isinstance(data, CrossEncoderRerankingEvaluator):
         return samples([data]), (data.batch_size, data.prompt_name)
     several = getattr(data, "evaluators", None)
-    if several and all(isinstance(one, CrossEncoderRerankingEvaluator) for one in several):
+    if several and all(isinstance(x, CrossEncoderRerankingEvaluator) for x in several):
         return samples(several), (several[0].batch_size, several[0].prompt_name)
     if isinstance(data, BaseEvaluator | str) or not isinstance(data, Iterable):
         raise ValueError(f"data must be a reranking evaluator or a data set, got {data!r}")
     return rows(data), (32, None)
 
 
-def samples(evaluators: Sequence[CrossEncoderRerankingEvaluator]) -> Lists:
+def samples(evaluators: Sequence[CrossEncoderRerankingEvaluator]) -> list[JudgedList]:
     """Return the lists of reranking evaluators, with documents in the evaluators' order."""
-    found = Lists([], [], [], [])
+    lists = []
     for evaluator in evaluators:
         for number, sample in enumerate(evaluator.samples):
             _check_sample(sample, number)
             positive = sample["positive"]
             positive = [positive] if isinstance(positive, str) else list(positive)
             if "documents" in sample:
-                retrieved = list(sample["documents"])
-                documents = retrieved
+                documents = list(sample["documents"])
                 if evaluator.always_rerank_positives:
-                    documents = positive + [one for one in retrieved if one not in positive]
-                labels = [float(one in positive) for one in documents]
+                    documents = positive + [text for text in documents if text not in positive]
+                labels = [float(text in positive) for text in documents]
             else:
                 negative = list(sample["negative"])
                 documents = positive + negative
                 labels = [1.0] * len(positive) + [0.0] * len(negative)
-            found.qids.append(f"{evaluator.name} {number}".strip())
-            found.queries.append(sample["query"])
-            found.documents.append(documents)
-            found.labels.append(labels)
-    return found
+            qid = f"{evaluator.name} {number}".strip()
+            lists.append(JudgedList(qid, sample["query"], documents, labels))
+    return lists
 
 
 def _check_sample(sample: Mapping[str, Any], number: int) -> None:
@@ -188,26 +179,19 @@ def _check_sample(sample: Mapping[str, Any], number: int) -> None:
         raise ValueError(f"sample {number} must have at least one of 'documents', got none")
 
 
-def rows(data: Iterable[dict[str, Any]]) -> Lists:
+def rows(data: Iterable[dict[str, Any]]) -> list[JudgedList]:
     """Return the lists of a data set that has the columns of training.
 
     >>> rows([{"query": "q", "docs": ["a", "b"], "labels": [1]}])
     Traceback (most recent call last):
     ValueError: labels must have one value for each document, got 1 for 2 documents in row 0
     """
-    found = Lists([], [], [], [])
+    lists = []
     for number, row in enumerate(data):
         if not isinstance(row, Mapping):
             raise ValueError(f"data must have a dict in each row, got {row!r} in row {number}")
-        named = [name for name in LABELS if name in row]
-        texts = [name for name in row if name not in named]
-        if not named or len(texts) != 2:
-            raise ValueError(
-                "data must have a query, its documents and labels in each row, "
-                f"got columns {list(row)} in row {number}"
-            )
-        query, documents = (row[name] for name in texts)
-        labels = row[named[0]]
+        names = columns_of(row, f" in row {number}")
+        query, documents, labels = (row[name] for name in names)
         sized = all(hasattr(x, "__len__") for x in (documents, labels))
         if isinstance(documents, str) or not sized:
             raise ValueError(
@@ -216,11 +200,8 @@ def rows(data: Iterable[dict[str, Any]]) -> Lists:
             )
         if len(documents) != len(labels):
             raise ValueError(
-                f"{named[0]} must have one value for each document, got {len(labels)} for "
+                f"{names[-1]} must have one value for each document, got {len(labels)} for "
                 f"{len(documents)} documents in row {number}"
             )
-        found.qids.append(str(number))
-        found.queries.append(query)
-        found.documents.append(documents)
-        found.labels.append(labels)
-    return found
+        lists.append(JudgedList(str(number), query, documents, labels))
+    return lists
