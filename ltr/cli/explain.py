@@ -1,6 +1,5 @@
 """`ltr explain`: why the documents of a query rank as they do."""
 
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
@@ -106,25 +105,18 @@ def _table(path: str, schema: "Schema") -> "pa.Table":
 def _print(explained: Any, rows: Any, names: list[str]) -> None:
     """Print a line for each document: score, and the values and contributions of its columns."""
     import numpy as np
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    import pandas as pd
 
     shown = np.argsort(-abs(explained.values).mean(0), kind="stable")[:_COLUMNS]
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("rank", "document", "score", *(str(explained.columns[j]) for j in shown)):
-        left = heading == "document"
-        table.add_column(heading, justify="left" if left else "right", no_wrap=left)
-    if others := len(explained.columns) - len(shown):
-        table.add_column(f"{others} others", justify="right")
+    hidden = np.setdiff1d(np.arange(len(explained.columns)), shown)
+    lines = []
     for rank, row in enumerate(rows.tolist(), 1):
-        parts = [
-            f"{_text(explained.data.iloc[row, j])}: {explained.values[row, j]:+.2f}" for j in shown
-        ]
-        rest = explained.values[row].sum() - explained.values[row, shown].sum()
-        parts += [f"{rest:+.2f}"] if others else []
-        table.add_row(str(rank), names[row], f"{explained.scores[row]:.3f}", *parts)
-    Console(width=None if sys.stdout.isatty() else 100, highlight=False, markup=False).print(table)
+        values, parts = explained.data.iloc[row], explained.values[row]
+        line = {"rank": rank, "document": names[row], "score": f"{explained.scores[row]:.3f}"}
+        line |= {explained.columns[j]: f"{_text(values.iloc[j])}: {parts[j]:+.2f}" for j in shown}
+        line |= {f"{len(hidden)} others": f"{parts[hidden].sum():+.2f}"} if len(hidden) else {}
+        lines.append(line)
+    print(f"\n{pd.DataFrame(lines).to_string(index=False)}\n")
 
 
 def _text(value: Any) -> str:

@@ -33,23 +33,13 @@ def lists(parser: LineParser, args: list[str]) -> None:
     about = "add relevant documents that were not found"
     add("--add-relevant", action="store_true", help=about)
     add("--seed", type=int, default=0, help="of --negatives; default: 0")
-    given = parser.parse_args(args)
+    options = vars(parser.parse_args(args))
+    output = options.pop("output")
 
     # This module imports torch, which takes a while, so wrong arguments are reported first.
     from ltr.rerank import lists_from_run
 
-    made = lists_from_run(
-        given.run,
-        given.qrels,
-        given.queries,
-        given.documents,
-        given.depth,
-        negatives=given.negatives,
-        unjudged=given.unjudged,
-        skip=given.skip,
-        add_relevant=given.add_relevant,
-        seed=given.seed,
-    )
-    made.write(given.output)
+    made = lists_from_run(**options)
+    made.write(output)
     print(made)
-    print(f"wrote {given.output}")
+    print(f"wrote {output}")

@@ -6,9 +6,11 @@ All machines must see the working folder under the same path, and have the same 
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ltr.cli.arguments import LineParser, at_least_one
-from ltr.cli.errors import CommandError
+from ltr.cli.errors import CommandError, as_user_error
 
 _NUMBER = "--ray-workers"
 
@@ -50,8 +52,19 @@ def connect(workers: int) -> int:
     return workers or cpus
 
 
-def enter(folder: str, path: list[str]) -> None:
-    """Change to the user's folder; allow imports from it if it is in the driver's `path`."""
+@contextmanager
+def on_worker(folder: str, path: list[str]) -> Iterator[None]:
+    """Work in the user's folder, and import from it if it is in the driver's `path`.
+
+    A mistake of the user becomes a `CommandError`: an error loses its traceback on the way to the
+    driver, which tells whether it is a mistake.
+    """
     os.chdir(folder)
     if folder in path and folder not in sys.path:
         sys.path.append(folder)
+    try:
+        yield
+    except Exception as error:
+        if (message := as_user_error(error)) is None:
+            raise
+        raise CommandError(message) from None

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ltr.cli.arguments import LineParser, new_file, table_files
-from ltr.cli.errors import CommandError, as_user_error
+from ltr.cli.errors import CommandError
 from ltr.cli.models import add_model, load_calibration, load_model
-from ltr.cli.on_ray import add_workers, connect, enter
+from ltr.cli.on_ray import add_workers, connect, on_worker
 from ltr.files import atomic_write, made_folder, name_full_disk, temporary_beside
 from ltr.names import nearest
 
@@ -270,13 +270,8 @@ def _on_ray(workers: int, given: Namespace, keys: list[str]) -> "Iterator[pa.Tab
 def _share(
     folder: str, path: list[str], given: Namespace, keys: list[str], share: tuple[int, int]
 ) -> "list[pa.Table]":
-    enter(folder, path)
-    try:
+    with on_worker(folder, path):
         return [*_scored(given, load_model(given), keys, share)]
-    except Exception as error:  # an error loses its traceback on the way, which tells what it is
-        if (message := as_user_error(error)) is None:
-            raise
-        raise CommandError(message) from None
 
 
 def _write(path: Path, ending: str, table: "pa.Table", given: Namespace) -> None:

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ltr.cli.errors import CommandError, as_user_error
+from ltr.cli.errors import CommandError
 from ltr.cli.lightning_cli import RankingCLI, train
-from ltr.cli.on_ray import connect, enter
+from ltr.cli.on_ray import connect, on_worker
 from ltr.cli.options import given_options
 from ltr.cli.quiet import quiet_lightning
 from ltr.files import made_folder
@@ -59,19 +59,12 @@ def _train(config: dict[str, Any]) -> None:
     from lightning.pytorch.utilities import rank_zero_only
     from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 
-    enter(config["folder"], config["path"])
     rank = ray.train.get_context().get_world_rank()
     # Lightning sets the rank with the Trainer, but the run's folder is made before the Trainer.
     rank_zero_only.rank = rank  # pyright: ignore[reportFunctionMemberAccess]
     options: dict[str, Any] = {"strategy": RayDDPStrategy(), "devices": "auto", "num_nodes": 1}
-    try:
-        with quiet_lightning():
-            options["plugins"] = [RayLightningEnvironment()]
-            cli = RankingCLI("fit", config["args"], config["name"], trainer=options)
-            prepare_trainer(cli.trainer)
-            train(cli)
-    except Exception as error:
-        message = as_user_error(error)
-        if message is None:
-            raise
-        raise CommandError(message) from None
+    with on_worker(config["folder"], config["path"]), quiet_lightning():
+        options["plugins"] = [RayLightningEnvironment()]
+        cli = RankingCLI("fit", config["args"], config["name"], trainer=options)
+        prepare_trainer(cli.trainer)
+        train(cli)
