@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,11 @@ from ltr.columns import FIRST_DAY, LAST_DAY
 from ltr.datasets import Schema
 from ltr.datasets.column_steps import Category, Number, Step, as_dates, read_dates
 from ltr.export.program import SHAPES, Examples, ExportedModule, ExportedRanker
-from ltr.export.trees import Trees, read_trees
+from ltr.export.trees import Trees, member_trees, read_trees
 from ltr.models import RankingModel
 from ltr.models.blend import BlendModel
 from ltr.models.trees import (
     category_of,
-    ranker_positions,
     relative_to_list,
     scores_of,
     tree_positions,
@@ -120,23 +118,15 @@ class ExportedBlend(ExportedModule):
         Raises:
             ValueError: a ranker is neither a network nor trees of LightGBM and XGBoost.
         """
-        members: list[ExportedRanker | Trees] = []
-        for member in blend.members:
-            if isinstance(member.ranker, RankingModel):
-                members.append(ExportedRanker(member.ranker, per_document))
-            elif (trees := read_trees(member.ranker)) is not None:
-                # Only a `Booster` that the user trained has levels of its own.
-                members.append(trees if member.named else replace(trees, levels={}))
-            else:
-                raise ValueError(
-                    "rankers must be NeuralRankers or trees of LightGBM, XGBoost, CatBoost or "
-                    f"scikit-learn, got {member.name}"
-                )
-        boosters = [member.ranker if member.named else None for member in blend.members]
-        positions = ranker_positions(boosters, blend.schema, blend.columns)
-        factors = (blend.weights * blend.scales).tolist()
+        members = [
+            ExportedRanker(member.ranker, per_document)
+            if isinstance(member.ranker, RankingModel)
+            else member_trees(member)
+            for member in blend.members
+        ]
+        positions = [blend.positions_of(member) for member in blend.members]
         more = per_document, single, [member.relative for member in blend.members]
-        return cls(members, factors, blend.schema, positions, blend.score_codes, *more)
+        return cls(members, blend.factors, blend.schema, positions, blend.score_codes, *more)
 
     @classmethod
     def of(cls, ranker: Any, per_document: bool, single: bool) -> "ExportedBlend":

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,11 @@ import torch
 
 from ltr.datasets import NoTransform, Standardize, TableTransform
 from ltr.export.forest import Forest, forest_of, is_category
-from ltr.export.trees import Trees, read_trees
+from ltr.export.trees import Trees, member_trees, read_trees
 from ltr.models import AdditiveScorer, Ensemble, LinearScorer, RankingModel, Scorer
 from ltr.models.blend import BlendModel, Rows
 from ltr.models.predictor import read_frame
-from ltr.models.trees import ranker_positions, scores_of, tree_values
+from ltr.models.trees import scores_of, tree_values
 
 _INSTEAD = (
     "export it to ONNX, for Vespa or for your own service, or distil it into trees (see "
@@ -118,11 +118,8 @@ def _of_blend(model: BlendModel) -> EngineModel:
     booleans = [name for name, category in schema.categories.items() if category.kind == "boolean"]
     names = [*schema.feature_names, *booleans]
     known = [*schema.feature_names, *schema.categories]
-    boosters = [member.ranker if member.named else None for member in model.members]
-    positions = ranker_positions(boosters, schema, model.columns)
-    factors = (model.weights * model.scales).tolist()
     parts = []
-    for member, own, factor in zip(model.members, positions, factors, strict=True):
+    for member, factor in zip(model.members, model.factors, strict=True):
         if not factor:
             continue
         if isinstance(member.ranker, RankingModel):
@@ -130,11 +127,7 @@ def _of_blend(model: BlendModel) -> EngineModel:
                 f"rankers of the Blend must be trees for a search engine, got {member.name}: "
                 f"{_INSTEAD}"
             )
-        if (trees := read_trees(member.ranker)) is None:
-            raise ValueError(
-                "rankers of the Blend must be trees of LightGBM, XGBoost, CatBoost or "
-                f"scikit-learn, got {member.name}"
-            )
+        trees, own = member_trees(member), model.positions_of(member)
         if member.relative:
             raise ValueError(
                 "rankers of the Blend must not use columns relative to the list, which an engine "
@@ -144,7 +137,7 @@ def _of_blend(model: BlendModel) -> EngineModel:
             if (name := known[own[column]]) not in names:
                 raise is_category(name)
         at = [names.index(x) if (x := known[i]) in names else 0 for i in own]
-        parts.append((trees if member.named else replace(trees, levels={}), factor, at))
+        parts.append((trees, factor, at))
     width = schema.num_features
 
     def predict(columns: np.ndarray) -> np.ndarray:

@@ -7,13 +7,15 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
+
+from ltr.models.blend import Member
 
 # For these objectives, `predict` returns the sum of the leaves. For others, it transforms the sum.
 _LIGHTGBM = {"lambdarank", "rank_xendcg", "regression", "regression_l1", "huber", "fair"}
@@ -125,6 +127,21 @@ def read_trees(ranker: Any) -> Trees | None:
     if isinstance(ranker, HistGradientBoostingRegressor):
         return _read_sklearn(ranker)
     return None
+
+
+def member_trees(member: Member) -> Trees:
+    """Return the trees of a ranker of a blend.
+
+    Raises:
+        ValueError: they are not trees of these libraries, or as in `read_trees`.
+    """
+    if (trees := read_trees(member.ranker)) is None:
+        raise ValueError(
+            "rankers of a Blend must be trees of LightGBM, XGBoost, CatBoost or scikit-learn, or "
+            f"NeuralRankers for ONNX, got {member.name}"
+        )
+    # Only a `Booster` that the user trained has levels of its own.
+    return trees if member.named else replace(trees, levels={})
 
 
 def _read_lightgbm(booster: Any) -> Trees:

@@ -17,7 +17,7 @@ from ltr.models.predictor import predict_table
 from ltr.models.ranking_model import RankingModel
 from ltr.models.trees import (
     Form,
-    is_trees,
+    booster_names,
     library_of,
     relative_to_list,
     scores_of,
@@ -172,6 +172,18 @@ class BlendModel:
         networks = (x.ranker for x in members if isinstance(x.ranker, RankingModel))
         self.looks_at_list = any(network.looks_at_list for network in networks)
 
+    @property
+    def factors(self) -> list[float]:
+        """The factor of each ranker's scores in the sum."""
+        return (self.weights * self.scales).tolist()
+
+    def positions_of(self, member: Member) -> list[int]:
+        """Return the order of a ranker's columns; a `Booster` of the user has its own columns."""
+        known = [*self.schema.feature_names, *self.schema.categories]
+        own = booster_names(member.ranker) if member.named else []
+        by_name = own and {*own} <= {*known}
+        return [known.index(name) for name in own] if by_name else self.positions
+
     def scaled(self, rows: Rows) -> np.ndarray:
         """Return the scores (members, rows) times the scales, float64."""
         scores = np.stack([member.scores(rows, self.positions) for member in self.members])
@@ -235,10 +247,8 @@ def columns_for(
     Raises:
         ValueError: the ranker takes tables alone, and the rows are those of lists.
     """
-    if is_trees(ranker):
-        library, most = library_of(ranker), None
-        if library == "sklearn":
-            most = ranker.max_bins
+    if (library := library_of(ranker)) is not None:
+        most = ranker.max_bins if library == "sklearn" else None
         form: Form = "codes" if library == "catboost" else "categories"
         relative_columns = rows.relative if relative else None
         options = {"form": form, "most": most, "named": named, "relative": relative_columns}

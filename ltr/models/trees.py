@@ -34,9 +34,7 @@ def is_trees(ranker: Any) -> bool:
     >>> is_trees(HistGradientBoostingRegressor()), is_trees(None)
     (True, False)
     """
-    known = {"lightgbm", "xgboost", "catboost"}
-    own = bool(_packages(ranker) & known)
-    return own or isinstance(ranker, HistGradientBoostingRegressor)
+    return library_of(ranker) is not None
 
 
 def is_booster(ranker: Any) -> bool:
@@ -113,25 +111,6 @@ def tree_positions(schema: Schema, columns: Sequence[str]) -> list[int]:
         starts[name] = range(start, start + width)
         start += width
     return [at for name in columns if name in starts for at in starts[name]]
-
-
-def ranker_positions(rankers: Sequence[Any], schema: Schema, columns: Sequence[str]) -> list[Any]:
-    """Return `tree_positions` for each ranker; a `Booster` of the user has columns of its own.
-
-    Args:
-        rankers: the rankers as the user gave them.
-        schema: see `tree_positions`.
-        columns: see `tree_positions`.
-    """
-    known = [*schema.feature_names, *schema.categories]
-    positions = []
-    for ranker in rankers:
-        own = booster_names(ranker) if is_booster(ranker) else []
-        by_name = own and {*own} <= {*known}
-        positions.append(
-            [known.index(x) for x in own] if by_name else tree_positions(schema, columns)
-        )
-    return positions
 
 
 def tree_table(
@@ -229,12 +208,17 @@ def _category(
     count = len(category.levels)
     codes = np.where((codes < 0) | (codes > count), 0, codes)
     many = most is not None and count > most
-    if category.kind == "boolean" or not count or many:
+    if _is_number(category) or many:
         return np.array([np.nan, *tree_values(category)])[codes]
     if form == "codes":
         return codes
     levels = level_values(category) if named else pd.RangeIndex(count)
     return pd.Categorical.from_codes(codes - 1, levels)
+
+
+def _is_number(category: Category) -> bool:
+    """Return whether trees always get the column as a number, however many levels it has."""
+    return category.kind == "boolean" or not category.levels
 
 
 def level_values(category: Category) -> pd.Index:
@@ -251,13 +235,8 @@ def level_values(category: Category) -> pd.Index:
 
 def tree_categories(schema: Schema, positions: Sequence[int]) -> list[str]:
     """Return the names x0, x1 and so on of the columns that `tree_table` makes categories."""
-    own = [*schema.categories.values()]
-    width = schema.num_features
-    kinds = [None if at < width else own[at - width] for at in positions]
-    plain = [
-        category is None or category.kind == "boolean" or not category.levels for category in kinds
-    ]
-    return [f"x{index}" for index, number in enumerate(plain) if not number]
+    plain = [True] * schema.num_features + [_is_number(x) for x in schema.categories.values()]
+    return [f"x{index}" for index, at in enumerate(positions) if not plain[at]]
 
 
 def set_names(ranker: Any, schema: Schema, positions: Sequence[int]) -> None:
@@ -309,13 +288,14 @@ def category_of(levels: Any) -> Category | None:
     return Category("string" if kind == "missing" else kind, tuple(text))
 
 
-def _packages(ranker: Any) -> set[str]:
-    return {kind.__module__.partition(".")[0] for kind in type(ranker).__mro__}
+def library_of(ranker: Any) -> str | None:
+    """Return the library of a ranker: "lightgbm", "xgboost", "catboost" or "sklearn"; else None.
 
-
-def library_of(ranker: Any) -> str:
-    """Return the library of a ranker of trees: "lightgbm", "xgboost", "catboost" or "sklearn"."""
-    known = [
-        library for library in ("lightgbm", "xgboost", "catboost") if library in _packages(ranker)
-    ]
-    return known[0] if known else "sklearn"
+    >>> library_of(HistGradientBoostingRegressor())
+    'sklearn'
+    """
+    packages = {kind.__module__.partition(".")[0] for kind in type(ranker).__mro__}
+    for library in ("lightgbm", "xgboost", "catboost"):
+        if library in packages:
+            return library
+    return "sklearn" if isinstance(ranker, HistGradientBoostingRegressor) else None
