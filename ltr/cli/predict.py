@@ -222,7 +222,7 @@ def _keys(given: Namespace, model: Any, needed: Sequence[str]) -> list[str]:
             raise CommandError(f"{name!r} is a column of the output, so no key may have this name")
         setattr(given, use, name)
     labels = given.label if isinstance(given.label, tuple) else [given.label]
-    names = (given.qid, given.doc_id, *(["label"] if lists and given.label else labels))
+    names = given.qid, given.doc_id, *labels
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
@@ -240,11 +240,6 @@ def _scored(
     calibration = load_calibration(given)
     for table, scores in score_table(model, given.table, given.qid, **options):
         columns = {name: without_codes(table.column(name)) for name in table.column_names}
-        joint = columns.get("label")
-        if joint is not None and pa.types.is_fixed_size_list(joint.type):  # as lists have them
-            values = np.stack(columns.pop("label").to_numpy())
-            several = zip(model.schema.labels, values.T, strict=True)
-            columns |= {name: pa.array(x) for name, x in several if name in given.label}
         columns["score"] = scores.astype(np.float32)
         if calibration is not None:
             columns["probability"] = calibration.of_scores(scores)

@@ -167,23 +167,18 @@ class RankingEstimator(BaseEstimator):
         refuse_beside(beside)
         model, options = self._predictor
         assert model.schema is not None
-        keys = {"qid": "qid", "label": "label"}
-        if isinstance(X, str | PathLike) and not holds_lists(X):
-            keys = {"qid": model.schema.qid, "label": model.schema.labels}
-        names = () if not judged else keys["label"]
-        names = [names] if isinstance(names, str) else [*names]
-        parts = [*score_table(model, X, keys=[keys["qid"], *names], label=names, **options)]
+        of_table = isinstance(X, str | PathLike) and not holds_lists(X)
+        qid, labels = model.schema.qid if of_table else "qid", model.schema.labels
+        names = [] if not judged else labels if of_table or len(labels) > 1 else ["label"]
+        parts = [*score_table(model, X, keys=[qid, *names], label=names, **options)]
         if any(not {*names} <= {*table.column_names} for table, _ in parts):
             raise ValueError(f"X must have labels, got lists without them: {X}")
         table = pa.concat_tables([table for table, _ in parts])
-        groups, _ = group_rows(table.column(keys["qid"]), keys["qid"])
+        groups, _ = group_rows(table.column(qid), qid)
         scores = np.concatenate([scores for _, scores in parts])
         if not judged:
             return scores, groups, np.empty(0)
-        columns = [table.column(name) for name in names]
-        if pa.types.is_fixed_size_list(columns[0].type):  # lists have all labels in one column
-            return scores, groups, np.stack(columns[0].to_numpy())
-        arrays = [column.to_numpy() for column in columns]
+        arrays = [table.column(name).to_numpy() for name in names]
         if len(arrays) > 1:
             return scores, groups, np.stack(arrays, axis=1)
         return scores, groups, tables.as_labels(arrays[0], len(scores))

@@ -14,6 +14,7 @@ from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.parameters import max_levels
 from ltr.losses import XENDCG, SeveralLabels
 from ltr.metrics.comparison import text_table
+from ltr.metrics.named import Metric
 from ltr.plots import new_figure
 from ltr.shapes import check_fraction
 
@@ -108,7 +109,7 @@ def trade_offs(
     group: Any = None,
     weights: Sequence[Mapping[str, float]] | None = None,
     validation: float = 0.2,
-    metrics: Sequence[str] = ("ndcg@10",),
+    metrics: Sequence[Metric] = ("ndcg@10",),
 ) -> TradeOffs:
     """Train a ranker for each of several weights of the labels, and compare them.
 
@@ -126,7 +127,8 @@ def trade_offs(
         weights: the weights of each ranker. Default: each label alone, all with weight 1, and for
             each label three times as much as for the others.
         validation: the fraction of the queries that is held out, in (0, 1).
-        metrics: the metrics of `evaluations`; the first one decides which rankers are unbeaten.
+        metrics: the metrics of `evaluations`, as in `ltr.reports.evaluate`; the first one decides
+            which rankers are unbeaten.
 
     Returns:
         A list of `TradeOff`.

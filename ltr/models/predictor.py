@@ -88,7 +88,8 @@ def score_table(
         table: see `RankingModel.predict`.
         qid: see `RankingModel.predict`.
         keys: the columns to yield with the scores. LETOR text and lists have the columns "qid",
-            "doc_id" and "label", if the lists have these values.
+            "doc_id" and "label", if the lists have these values; several labels have their names in
+            the model's schema.
         label: the column or columns of `keys` that are read as numbers; the other `keys` of a CSV
             file are read as text.
         share: the index of this process, from 0, and the number of processes, which take the
@@ -253,11 +254,11 @@ def _score_lists(
         by_row = np.arange(len(scores)) if block.rows is None else np.argsort(block.rows)
         table, scores = keys_of(block, "qid"), scores[by_row]
         if block.has_labels:
-            labels = block.labels[by_row]
-            values = pa.array(labels.reshape(-1))
-            if labels.ndim > 1:
-                values = pa.FixedSizeListArray.from_arrays(values, labels.shape[1])
-            table = table.append_column("label", values)
+            columns = block.labels[by_row].reshape(len(by_row), -1).T
+            names = ("label",) if len(columns) == 1 else getattr(model.schema, "labels", ())
+            if len(names) == len(columns):
+                for name, values in zip(names, columns, strict=True):
+                    table = table.append_column(name, pa.array(values))
         if not of_path:
             by_document = np.argsort(by_row)
             table, scores = table.take(pa.array(by_document)), scores[by_document]

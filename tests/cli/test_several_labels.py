@@ -61,6 +61,18 @@ def test_test_prints_a_column_for_each_label(shop, table, capsys):
     assert values.split()[1] == f"{found['click']['ndcg@10'].mean:.4f}"
     assert main(["test", f"{shop}/model", f"{shop}/{table}", "--label", "buy"]) == 0
     assert capsys.readouterr().out.split()[0] == "buy"
+    names = ["--metrics", "ndcg@10", "kendall_tau", "map", "--at", "3", "--empty", "skip"]
+    assert main(["test", f"{shop}/model", f"{shop}/{table}", *names]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "click",
+        "ndcg@10",
+        "kendall_tau",
+        "map@3",
+        "lists",
+    ]
+    found = evaluate_labels(frame[["click", "buy"]], scores, frame["qid"], ["map@3"], empty="skip")
+    assert lines[3].split()[1] == f"{found['click']['map@3'].mean:.4f}"
 
 
 @pytest.mark.parametrize("table", ["shop.csv", "lists"])

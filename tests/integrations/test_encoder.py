@@ -235,7 +235,7 @@ def test_prompts_are_those_of_encode_query(model_path):
         ({"documents": "a text"}, "documents must be a list of texts"),
         ({"documents": [], "labels": []}, "documents must not all be empty"),
         ({"documents": [1, 2], "labels": [0, 1]}, "documents must be text, got 1"),
-        ({"more": "x"}, "a row must have a query, documents and labels"),
+        ({"more": "x"}, "data must have a query, its documents and labels"),
         ({"labels": [float("nan"), 1.0]}, "labels must be finite"),
         ({"labels": [-1.0, 1.0]}, "labels must be >= 0"),
     ],
