@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function, greedy_topics
-from ltr.metrics.core import EmptyCore, ListArguments, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
+from ltr.metrics.core import EmptyArguments, EmptyCore, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import within
 from ltr.shapes import check_top_k, positions
 
@@ -53,8 +53,7 @@ def alpha_ndcg(
     top_k: int | None = None,
     alpha: float = 0.5,
     discount: Discount = "log2",
-    empty: Empty = 0,
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[EmptyArguments],
 ) -> Tensor:
     """Alpha-NDCG@k: NDCG over topics, in which a topic counts less each time it is seen again.
 

@@ -4,9 +4,9 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, TiesCore, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
-from ltr.metrics.ties import Ties, placed_sum
+from ltr.metrics.core import TiesArguments, TiesCore, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
+from ltr.metrics.ties import placed_sum
 from ltr.shapes import positions
 
 
@@ -25,14 +25,7 @@ class ARPCore(TiesCore):
 
 
 @measured_by(ARPCore)
-def arp(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    **lists: Unpack[ListArguments],
-) -> Tensor:
+def arp(scores: Tensor, labels: Tensor, **shared: Unpack[TiesArguments]) -> Tensor:
     """Average relevance position: the mean rank, weighted by the labels. Lower is better.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.

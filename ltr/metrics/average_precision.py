@@ -4,9 +4,9 @@ from typing import Literal, Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import BinaryCore, ListArguments, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
-from ltr.metrics.ties import Ties, before, positions_of, run_sums, tied_runs, within
+from ltr.metrics.core import BinaryArguments, BinaryCore, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
+from ltr.metrics.ties import before, positions_of, run_sums, tied_runs, within
 from ltr.shapes import check_choice, positions
 
 Divisor = Literal["attainable", "relevant"]
@@ -46,10 +46,7 @@ def average_precision(
     *,
     top_k: int | None = None,
     divisor: Divisor = "attainable",
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[BinaryArguments],
 ) -> Tensor:
     """Average precision: the mean precision at the ranks of the relevant items.
 
@@ -95,10 +92,7 @@ def gmap(
     *,
     top_k: int | None = None,
     divisor: Divisor = "attainable",
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[BinaryArguments],
 ) -> Tensor:
     """Geometric mean average precision: the geometric mean of the average precision of the lists.
 

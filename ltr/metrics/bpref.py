@@ -5,8 +5,8 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import BinaryCore, ListArguments, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
+from ltr.metrics.core import BinaryCore, RelevantArguments, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import TieOrder, within
 from ltr.shapes import check_choice, masked_fill
 
@@ -47,10 +47,8 @@ def bpref(
     *,
     judged: Tensor | None = None,
     top_k: int | None = None,
-    empty: Empty = 0,
     ties: TieOrder = "stable",
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[RelevantArguments],
 ) -> Tensor:
     """Binary preference: high if few items judged irrelevant are above the relevant items.
 

@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import wraps
-from inspect import Parameter
+from inspect import Parameter, Signature, signature
 from numbers import Real
-from typing import Any, ClassVar, Self, TypedDict, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack, dataclass_transform
 
 import torch
 from torch import Tensor
@@ -32,6 +32,28 @@ class ListArguments(TypedDict, total=False):
     lengths: Lengths | None
     qid: Tensor | None
     reduction: Reduction
+
+
+class EmptyArguments(ListArguments, total=False):
+    """The arguments of the functions with the argument `empty`."""
+
+    empty: Empty
+
+
+class TiesArguments(EmptyArguments, total=False):
+    """The arguments of the functions with `empty` and `ties`."""
+
+    ties: Ties
+
+
+class RelevantArguments(EmptyArguments, total=False):
+    """The arguments of the functions with `empty` and `relevant_from`."""
+
+    relevant_from: float | None
+
+
+class BinaryArguments(TiesArguments, RelevantArguments, total=False):
+    """The arguments of the functions with `empty`, `ties` and `relevant_from`."""
 
 
 _LIST_ARGUMENTS = {"judged", *ListArguments.__annotations__}
@@ -167,7 +189,8 @@ def measured_by(core: type[MetricCore]) -> Callable[[Function], Function]:
 
     The function itself has only a signature, a docstring and `...`. A call makes `core` with the
     metric's own arguments, and measures the lists: `core(top_k=10).measure(scores, labels,
-    mask=mask)`. The attribute `core` of the function is the class.
+    mask=mask)`. The attribute `core` of the function is the class. `inspect.signature` and `help`
+    show each argument of the class, also those that the function takes as `Unpack[...]`.
     """
 
     def with_body(function: Function) -> Function:
@@ -176,7 +199,13 @@ def measured_by(core: type[MetricCore]) -> Callable[[Function], Function]:
             lists = {name: arguments.pop(name) for name in _LIST_ARGUMENTS & arguments.keys()}
             return core(**arguments).measure(scores, labels, **lists)
 
+        *first, _ = signature(function).parameters.values()
+        shown = {parameter.name: parameter for parameter in first}
+        for name, parameter in parameters(core).items():
+            shown[name] = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        lists = Parameter("lists", Parameter.VAR_KEYWORD, annotation=Unpack[ListArguments])
         body: Any = measured
+        body.__signature__ = Signature([*shown.values(), lists])
         body.core = core
         return body
 
@@ -216,7 +245,6 @@ class TiesCore(EmptyCore):
     """Base class of the metrics that depend on the order of tied items.
 
     Args:
-        empty: the value of a list on which the metric is not defined: a number, "skip" or "error".
         ties: how tied items count: "stable", "worst" or "expected".
     """
 
@@ -233,8 +261,6 @@ class CutoffCore(TiesCore):
 
     Args:
         top_k: the number of positions that count. Default: the whole list.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
-        ties: how tied items count: "stable", "worst" or "expected".
     """
 
     top_k: int | None = None
@@ -252,13 +278,10 @@ class CutoffCore(TiesCore):
         return cut_at(self, depth)
 
 
-class BinaryCore(CutoffCore):
-    """Base class of the cutoff metrics in which an item is either relevant or not.
+class RelevantCore(EmptyCore):
+    """Base class of the metrics in which an item is either relevant or not.
 
     Args:
-        top_k: the number of positions that count. Default: the whole list.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
-        ties: how tied items count: "stable", "worst" or "expected".
         relevant_from: the least label of a relevant item, > 0. Default: any label above 0.
     """
 
@@ -275,12 +298,15 @@ class BinaryCore(CutoffCore):
         return hits if lists.weights is None else hits * lists.weights
 
 
+class BinaryCore(RelevantCore, CutoffCore):
+    """Base class of the cutoff metrics in which an item is either relevant or not."""
+
+
 class RetrievedCore(EmptyCore):
     """Base class of the metrics that depend on which items were retrieved.
 
     Args:
         threshold: items with a score above it are retrieved. Default: all items.
-        empty: the value of a list on which the metric is not defined: a number, "skip" or "error".
     """
 
     _: KW_ONLY

@@ -6,8 +6,8 @@ from typing import Unpack
 from torch import Tensor
 
 from ltr.gains import stop_probabilities
-from ltr.metrics.core import CutoffCore, ListArguments, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, check_labels, list_values
+from ltr.metrics.core import CutoffCore, EmptyArguments, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, check_labels, list_values
 from ltr.metrics.ties import TieOrder, within
 from ltr.shapes import check_choice, check_positive, positions
 
@@ -43,9 +43,8 @@ def err(
     *,
     top_k: int | None = None,
     max_label: float | None = None,
-    empty: Empty = 0,
     ties: TieOrder = "stable",
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[EmptyArguments],
 ) -> Tensor:
     """ERR@k (expected reciprocal rank): the mean of 1 / rank of the item at which a reader stops.
 

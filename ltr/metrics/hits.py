@@ -4,9 +4,9 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import BinaryCore, CutoffCore, ListArguments, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
-from ltr.metrics.ties import Ties, first_hit, placed_sum, within
+from ltr.metrics.core import BinaryArguments, BinaryCore, CutoffCore, TiesArguments, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
+from ltr.metrics.ties import first_hit, placed_sum, within
 from ltr.shapes import check_number, check_whole, largest, positions
 
 
@@ -26,14 +26,7 @@ class PrecisionCore(BinaryCore):
 
 @measured_by(PrecisionCore)
 def precision(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    top_k: int | None = None,
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    scores: Tensor, labels: Tensor, *, top_k: int | None = None, **shared: Unpack[BinaryArguments]
 ) -> Tensor:
     """Precision@k: the fraction of relevant items among the first k.
 
@@ -74,14 +67,7 @@ class RecallCore(BinaryCore):
 
 @measured_by(RecallCore)
 def recall(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    top_k: int | None = None,
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    scores: Tensor, labels: Tensor, *, top_k: int | None = None, **shared: Unpack[BinaryArguments]
 ) -> Tensor:
     """Recall@k: the fraction of the relevant items that are among the first k.
 
@@ -106,20 +92,31 @@ def recall(
     ...
 
 
-class FBetaCore(BinaryCore):
-    """The arithmetic of `f_beta`."""
+class F1Core(BinaryCore):
+    """The arithmetic of `f1`."""
 
     divides_by_k = True
+
+    beta = 1.0
+
+    def per_list(self, lists: Ranked) -> ListValues:
+        """Return the value of each list."""
+        hits = self.hits(lists)
+        relevant = hits.sum(-1)
+        first_hits = placed_sum(within(hits, self.top_k), hits, lists, self.ties)
+        k = self.top_k or lists.lengths.clamp(min=1)
+        values = (1 + self.beta**2) * first_hits / (k + self.beta**2 * relevant)
+        return list_values(values, relevant > 0, lists, self.empty)
+
+
+class FBetaCore(F1Core):
+    """The arithmetic of `f_beta`."""
 
     beta: float = 1.0
 
     def __post_init__(self) -> None:
         self.beta = check_number("beta", self.beta, minimum=0.0)
         super().__post_init__()
-
-    def per_list(self, lists: Ranked) -> ListValues:
-        """Return the value of each list."""
-        return _f_beta(self, lists, self.beta)
 
 
 @measured_by(FBetaCore)
@@ -129,10 +126,7 @@ def f_beta(
     *,
     top_k: int | None = None,
     beta: float = 1.0,
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[BinaryArguments],
 ) -> Tensor:
     """F-beta@k: the weighted harmonic mean of precision P and recall R at k.
 
@@ -164,26 +158,9 @@ def f_beta(
     ...
 
 
-class F1Core(BinaryCore):
-    """The arithmetic of `f1`."""
-
-    divides_by_k = True
-
-    def per_list(self, lists: Ranked) -> ListValues:
-        """Return the value of each list."""
-        return _f_beta(self, lists, 1.0)
-
-
 @measured_by(F1Core)
 def f1(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    top_k: int | None = None,
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    scores: Tensor, labels: Tensor, *, top_k: int | None = None, **shared: Unpack[BinaryArguments]
 ) -> Tensor:
     """F1@k: the harmonic mean of precision and recall at k, 2 * hits / (k + relevant items).
 
@@ -210,15 +187,6 @@ def f1(
     ...
 
 
-def _f_beta(metric: BinaryCore, lists: Ranked, beta: float) -> ListValues:
-    hits = metric.hits(lists)
-    relevant = hits.sum(-1)
-    first_hits = placed_sum(within(hits, metric.top_k), hits, lists, metric.ties)
-    k = metric.top_k or lists.lengths.clamp(min=1)
-    values = (1 + beta**2) * first_hits / (k + beta**2 * relevant)
-    return list_values(values, relevant > 0, lists, metric.empty)
-
-
 class RPrecisionCore(BinaryCore):
     """The arithmetic of `r_precision`."""
 
@@ -233,14 +201,7 @@ class RPrecisionCore(BinaryCore):
 
 @measured_by(RPrecisionCore)
 def r_precision(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    top_k: int | None = None,
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    scores: Tensor, labels: Tensor, *, top_k: int | None = None, **shared: Unpack[BinaryArguments]
 ) -> Tensor:
     """R-precision: the precision at rank R, where R is the number of relevant items.
 
@@ -278,14 +239,7 @@ class HitRateCore(BinaryCore):
 
 @measured_by(HitRateCore)
 def hit_rate(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    top_k: int | None = None,
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    scores: Tensor, labels: Tensor, *, top_k: int | None = None, **shared: Unpack[BinaryArguments]
 ) -> Tensor:
     """Hit rate, or success@k: whether a relevant item is among the first k.
 
@@ -328,13 +282,7 @@ class TopKAccuracyCore(CutoffCore):
 
 @measured_by(TopKAccuracyCore)
 def top_k_accuracy(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    top_k: int = 1,
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    **lists: Unpack[ListArguments],
+    scores: Tensor, labels: Tensor, *, top_k: int = 1, **shared: Unpack[TiesArguments]
 ) -> Tensor:
     """Top-k accuracy: whether an item with the largest label of its list is among the first k.
 

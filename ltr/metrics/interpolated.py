@@ -6,15 +6,15 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
+from ltr.metrics.core import RelevantArguments, RelevantCore, RetrievedCore, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import TieOrder
-from ltr.shapes import check_choice, check_number, check_positive, largest, positions
+from ltr.shapes import check_choice, check_number, largest, positions
 
 _ELEVEN = [level / 10 for level in range(11)]
 
 
-class InterpolatedPrecisionCore(RetrievedCore):
+class InterpolatedPrecisionCore(RelevantCore, RetrievedCore):
     """The arithmetic of `interpolated_precision`."""
 
     recall: float | None = None
@@ -27,7 +27,6 @@ class InterpolatedPrecisionCore(RetrievedCore):
         if recall is not None and check_number("recall", recall, minimum=0.0) > 1:
             raise ValueError(f"recall must be <= 1, got {recall!r}")
         check_choice("ties", self.ties, "stable", "worst")
-        self.relevant_from = check_positive("relevant_from", self.relevant_from)
         super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
@@ -55,10 +54,8 @@ def interpolated_precision(
     *,
     recall: float | None = None,
     threshold: float | None = None,
-    empty: Empty = 0,
     ties: TieOrder = "stable",
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[RelevantArguments],
 ) -> Tensor:
     """Interpolated precision: the largest precision at any rank with at least a given recall.
 

@@ -1,27 +1,16 @@
 """The fraction of judged items."""
 
-from dataclasses import KW_ONLY
 from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
-from ltr.metrics.ties import Ties, check_ties, placed_sum, within
-from ltr.shapes import check_top_k
+from ltr.metrics.core import CutoffCore, RetrievedCore, TiesArguments, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
+from ltr.metrics.ties import placed_sum, within
 
 
-class JudgedCore(RetrievedCore):
+class JudgedCore(RetrievedCore, CutoffCore):
     """The arithmetic of `judged`."""
-
-    top_k: int | None = None
-    _: KW_ONLY
-    ties: Ties = "stable"
-
-    def __post_init__(self) -> None:
-        self.top_k = check_top_k(self.top_k)
-        check_ties(self.ties)
-        super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
@@ -40,9 +29,7 @@ def judged(
     judged: Tensor | None = None,
     top_k: int | None = None,
     threshold: float | None = None,
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[TiesArguments],
 ) -> Tensor:
     """Judged@k: the fraction of judged items among the first k retrieved items.
 

@@ -6,9 +6,9 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import EmptyCore, ListArguments, measured_by
+from ltr.metrics.core import EmptyArguments, EmptyCore, measured_by
 from ltr.metrics.pairs import dense_ranks, rising_pairs
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
+from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import runs, tied_runs
 from ltr.operators import descending_order
 from ltr.shapes import check_choice, count, masked_fill, positions
@@ -61,9 +61,8 @@ def kendall_tau(
     labels: Tensor,
     *,
     variant: Variant = "b",
-    empty: Empty = 0,
     ties: TauTies = "tied",
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[EmptyArguments],
 ) -> Tensor:
     """Kendall's tau: concordant minus discordant pairs, divided by the number of pairs.
 

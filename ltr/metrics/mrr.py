@@ -4,9 +4,9 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import BinaryCore, ListArguments, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
-from ltr.metrics.ties import Ties, first_hit, within
+from ltr.metrics.core import BinaryArguments, BinaryCore, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
+from ltr.metrics.ties import first_hit, within
 from ltr.shapes import positions
 
 
@@ -26,14 +26,7 @@ class MRRCore(BinaryCore):
 
 @measured_by(MRRCore)
 def mrr(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    top_k: int | None = None,
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    scores: Tensor, labels: Tensor, *, top_k: int | None = None, **shared: Unpack[BinaryArguments]
 ) -> Tensor:
     """Reciprocal rank: 1 / rank of the first relevant item.
 

@@ -17,9 +17,9 @@ from ltr.gains import (
     ndcg_gains,
 )
 from ltr.kernels.sorting import falling_values
-from ltr.metrics.core import CutoffCore, ListArguments, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
-from ltr.metrics.ties import Ties, placed_sum
+from ltr.metrics.core import CutoffCore, TiesArguments, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
+from ltr.metrics.ties import placed_sum
 from ltr.shapes import positions
 
 
@@ -104,10 +104,8 @@ def ndcg(
     top_k: int | None = None,
     gain: Gain = "exp2",
     discount: Discount = "log2",
-    empty: Empty = 0,
     short_list_value: float | None = None,
-    ties: Ties = "stable",
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[TiesArguments],
 ) -> Tensor:
     """NDCG@k: DCG@k, divided by its largest value for these labels.
 
@@ -150,9 +148,7 @@ def dcg(
     top_k: int | None = None,
     gain: Gain = "exp2",
     discount: Discount = "log2",
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[TiesArguments],
 ) -> Tensor:
     """DCG@k: the sum of gain * discount over the first k items.
 

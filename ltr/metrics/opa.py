@@ -5,10 +5,10 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, TiesCore, measured_by
+from ltr.metrics.core import TiesArguments, TiesCore, measured_by
 from ltr.metrics.pairs import dense_ranks, rising_pairs
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
-from ltr.metrics.ties import Ties, runs
+from ltr.metrics.ranked import ListValues, Ranked, list_values
+from ltr.metrics.ties import runs
 from ltr.shapes import masked_fill
 
 
@@ -39,14 +39,7 @@ class OPACore(TiesCore):
 
 
 @measured_by(OPACore)
-def opa(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    **lists: Unpack[ListArguments],
-) -> Tensor:
+def opa(scores: Tensor, labels: Tensor, **shared: Unpack[TiesArguments]) -> Tensor:
     """Ordered pair accuracy: the fraction of pairs of items that are in the right order.
 
     Only pairs of items with different labels count. With weights, a pair has the weight of the item

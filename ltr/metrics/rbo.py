@@ -6,8 +6,8 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import EmptyCore, ListArguments, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
+from ltr.metrics.core import EmptyArguments, EmptyCore, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import positions_of
 from ltr.operators import descending_order
 from ltr.shapes import check_choice, check_fraction, check_top_k, positions
@@ -51,9 +51,8 @@ def rbo(
     *,
     top_k: int | None = None,
     p: float = 0.9,
-    empty: Empty = 0,
     ties: RBOTies = "stable",
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[EmptyArguments],
 ) -> Tensor:
     """Rank-biased overlap of the rankings by score and by label, extrapolated (RBO_ext).
 

@@ -8,13 +8,14 @@ from torch import Tensor
 
 from ltr.gains import stop_probabilities
 from ltr.metrics.core import (
+    BinaryArguments,
     BinaryCore,
     ListArguments,
     MetricCore,
     cut_at,
     measured_by,
 )
-from ltr.metrics.ranked import Empty, ListValues, Ranked, check_labels, list_values
+from ltr.metrics.ranked import ListValues, Ranked, check_labels, list_values
 from ltr.metrics.ties import Ties, check_ties, placed_sum, within
 from ltr.shapes import (
     check_choice,
@@ -73,10 +74,7 @@ def rbp(
     p: float = 0.8,
     gain: RBPGain = "binary",
     max_label: float | None = None,
-    empty: Empty = 0,
-    ties: Ties = "stable",
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[BinaryArguments],
 ) -> Tensor:
     """Rank-biased precision: the mean gain per item of a reader who continues with probability p.
 

@@ -6,31 +6,17 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import ListArguments, RetrievedCore, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
-from ltr.shapes import check_number, check_positive
+from ltr.metrics.core import RelevantArguments, RelevantCore, RetrievedCore, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
+from ltr.shapes import check_number
 
 
-class SetCore(RetrievedCore):
-    """Base class of the metrics of the set of retrieved items.
-
-    Args:
-        threshold: items with a score above it are retrieved. Default: all items.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
-        relevant_from: the least label of a relevant item, > 0. Default: any label above 0.
-    """
-
-    _: KW_ONLY
-    relevant_from: float | None = None
-
-    def __post_init__(self) -> None:
-        self.relevant_from = check_positive("relevant_from", self.relevant_from)
-        super().__post_init__()
+class SetCore(RelevantCore, RetrievedCore):
+    """Base class of the metrics of the set of retrieved items."""
 
     def per_list(self, lists: Ranked) -> ListValues:
         """Return the value of each list."""
-        relevant = lists.relevant(self.relevant_from).to(lists.scores.dtype)
-        retrieved = self.retrieved(lists)
+        relevant, retrieved = self.hits(lists), self.retrieved(lists)
         hits, total = (relevant * retrieved).sum(-1), relevant.sum(-1)
         value = self.value(hits, retrieved.sum(-1), total)
         return list_values(value, total > 0, lists, self.empty)
@@ -86,9 +72,7 @@ def set_f_beta(
     *,
     threshold: float | None = None,
     beta: float = 1.0,
-    empty: Empty = 0,
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[RelevantArguments],
 ) -> Tensor:
     """F-beta of the retrieved items: (1 + beta^2) P R / (beta^2 P + R), like `f_beta` at a cutoff.
 
@@ -124,9 +108,7 @@ def set_precision(
     labels: Tensor,
     *,
     threshold: float | None = None,
-    empty: Empty = 0,
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[RelevantArguments],
 ) -> Tensor:
     """Set precision: the fraction of relevant items among the retrieved items.
 
@@ -158,9 +140,7 @@ def set_recall(
     labels: Tensor,
     *,
     threshold: float | None = None,
-    empty: Empty = 0,
-    relevant_from: float | None = None,
-    **lists: Unpack[ListArguments],
+    **shared: Unpack[RelevantArguments],
 ) -> Tensor:
     """Set recall: the fraction of the relevant items that were retrieved.
 

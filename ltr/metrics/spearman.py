@@ -5,8 +5,8 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import EmptyCore, ListArguments, measured_by
-from ltr.metrics.ranked import Empty, ListValues, Ranked, list_values
+from ltr.metrics.core import EmptyArguments, EmptyCore, measured_by
+from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import tied_means
 from ltr.operators import descending_order
 from ltr.shapes import masked_fill, positions
@@ -27,13 +27,7 @@ class SpearmanCore(EmptyCore):
 
 
 @measured_by(SpearmanCore)
-def spearman(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    empty: Empty = 0,
-    **lists: Unpack[ListArguments],
-) -> Tensor:
+def spearman(scores: Tensor, labels: Tensor, **shared: Unpack[EmptyArguments]) -> Tensor:
     """Spearman's rho: the correlation of the ranks by score and by label.
 
     Tied items all have the mean of their ranks.
