@@ -92,6 +92,26 @@ def list_ids(scores: Tensor, lengths: Tensor) -> Tensor:
     return numbers.repeat_interleave(lengths, output_size=len(scores))
 
 
+def group_columns(columns: dict[str, Tensor], qid: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """Return columns (N, ...) with one list after the other, and lengths (R,): see `group_by_qid`.
+
+    The columns have "scores" among them.
+
+    Raises:
+        ValueError: the scores are not (N,), or qid is not a tensor of N integers.
+
+    >>> group_columns({"scores": torch.tensor([1.0, 2.0, 3.0])}, torch.tensor([7, -3, 7]))
+    ({'scores': tensor([2., 1., 3.])}, tensor([1, 2]))
+    """
+    scores = columns["scores"]
+    if scores.dim() != 1:
+        raise ValueError(f"scores must be flat (N,) if qid is given, got {tuple(scores.shape)}")
+    order, lengths = group_by_qid(qid, len(scores))
+    if order is not None:  # the backward of `index_select` is faster than that of x[order]
+        columns = {name: x.index_select(0, order) for name, x in columns.items()}
+    return columns, lengths
+
+
 def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor | None, Tensor]:
     """Return the order of n rows by ascending qid, and the length of each list.
 

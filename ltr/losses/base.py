@@ -18,11 +18,12 @@ from ltr.ragged import (
     chunks,
     flatten_nested,
     from_chunks,
-    group_by_qid,
+    group_columns,
     sum_lists,
 )
 from ltr.shapes import (
     HALF,
+    check_choice,
     check_lists,
     first_wrong_value,
     full_precision,
@@ -93,8 +94,7 @@ class RankingLoss(Loss):
 
     def __init__(self, reduction: Reduction = "mean"):
         super().__init__()
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+        check_choice("reduction", reduction, "mean", "sum", "none")
         self.reduction: Reduction = reduction
 
     def per_list(
@@ -171,15 +171,11 @@ class RankingLoss(Loss):
         check_lists(scores, mask=mask, **given)
         if padding is not None:
             mask = real_items(given["labels"], mask, padding)
-        dtype = torch.float32 if scores.dtype in HALF else scores.dtype
-        columns, wrong = self._checked({"scores": scores, **given}, mask, dtype)
+        columns = {"scores": scores, **{name: x for name, x in given.items() if x is not None}}
         if qid is not None:
-            if scores.dim() != 1:
-                raise ValueError(f"qid needs flat scores (N,), got {tuple(scores.shape)}")
-            order, lengths = group_by_qid(qid, len(scores))
-            if order is not None:  # the backward of `index_select` is faster than that of x[order]
-                columns = {name: x.index_select(0, order) for name, x in columns.items()}
-                wrong = None if wrong is None else wrong.index_select(0, order)
+            columns, lengths = group_columns(columns, qid)
+        dtype = torch.float32 if scores.dtype in HALF else scores.dtype
+        columns, wrong = self._checked(columns, mask, dtype)
         with full_precision(scores):
             if lengths is None:
                 each = self.per_list(mask=mask, **{"weights": None, **columns})
@@ -256,18 +252,16 @@ class RankingLoss(Loss):
         return known.union(*(own for own in inner if own is not None))
 
     def _checked(
-        self, given: dict[str, Tensor | None], mask: Tensor | None, dtype: torch.dtype
+        self, columns: dict[str, Tensor], mask: Tensor | None, dtype: torch.dtype
     ) -> tuple[dict[str, Tensor], Tensor | None]:
         """Check labels and weights; return the tensors in `dtype`, and the bad items.
 
-        Tensors that are None are left out. If the values cannot be read (see `check_values`), no
-        error is raised: bad values are replaced by 0, and the bad items are returned, (..., n)
-        bool. Otherwise the second result is None.
+        If the values cannot be read (see `check_values`), no error is raised: bad values are
+        replaced by 0, and the bad items are returned, (..., n) bool. Otherwise the second result is
+        None.
         """
         tensors, wrong = {}, None
-        for name, x in given.items():
-            if x is None:
-                continue
+        for name, x in columns.items():
             if name in ("labels", "weights"):
                 least = 0.0 if self.grades or name == "weights" else -math.inf
                 most = self.most_label if name == "labels" else math.inf

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ltr.losses.base import Loss, RankingLoss, Reduction
 from ltr.names import nearest
-from ltr.ragged import Lengths, check_exclusive, check_lengths, group_by_qid, sum_lists
+from ltr.ragged import Lengths, check_exclusive, check_lengths, group_columns, sum_lists
 from ltr.shapes import check_choice, check_mask, check_number
 
 How = Literal["sum", "chebyshev", "floor"]
@@ -216,11 +216,7 @@ class SeveralLabels(Loss):
         rows = {"scores": scores, "labels": labels, "weights": weights, **extra}
         rows = {name: x for name, x in rows.items() if x is not None}
         if qid is not None:
-            if scores.dim() != 1:
-                raise ValueError(f"qid needs flat scores (N,), got {tuple(scores.shape)}")
-            order, lengths = group_by_qid(qid, len(scores))
-            if order is not None:
-                rows = {name: x.index_select(0, order) for name, x in rows.items()}
+            rows, lengths = group_columns(rows, qid)
         labels = rows.pop("labels")
         parts = {}
         for k, (name, loss) in enumerate(zip(self.names, self.parts, strict=True)):

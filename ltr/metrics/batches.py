@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ltr.metrics.ranked import ListValues, rank
-from ltr.ragged import Lengths, check_exclusive, check_lengths, chunks, from_chunks, group_by_qid
+from ltr.ragged import Lengths, check_exclusive, check_lengths, chunks, from_chunks, group_columns
 from ltr.shapes import check_lists
 
 if TYPE_CHECKING:
@@ -70,10 +70,7 @@ class Batch:
             judged=self.judged,
             topics=self.topics,
         )
-        values = []
-        for metric in metrics:
-            values.append(metric.per_list(ranked))
-        return values
+        return [metric.per_list(ranked) for metric in metrics]
 
     def real_lists(self, values: Tensor) -> Tensor:
         """Return which lists have a real item, bool in the shape of `values`."""
@@ -109,15 +106,8 @@ class Batch:
         if self.lengths is not None:
             lengths = check_lengths(self.scores, self.lengths)
             return self._columns(), lengths
-        columns, qid = self._columns(), self.qid
-        if self.scores.dim() != 1:
-            got = tuple(self.scores.shape)
-            raise ValueError(f"scores must be flat (N,) if qid is given, got {got}")
-        assert qid is not None
-        order, lengths = group_by_qid(qid, len(self.scores))
-        if order is not None:
-            columns = {name: x[order] for name, x in columns.items()}
-        return columns, lengths
+        assert self.qid is not None
+        return group_columns(self._columns(), self.qid)
 
 
 def _of_ragged(batch: Batch, metrics: "Sequence[MetricCore]") -> list[ListValues]:
