@@ -54,6 +54,26 @@ def in_list_order(values: Tensor, order: Tensor) -> Tensor:
     return torch.empty_like(values).scatter(-1, order, values)
 
 
+def runs(*columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where each position's run of equal values starts and ends (exclusive): (..., n) int64.
+
+    With several columns (..., n), the items of a run have equal values in every column.
+
+    >>> runs(torch.tensor([5.0, 5.0, 2.0]))
+    (tensor([0, 0, 2]), tensor([2, 2, 3]))
+    """
+    n = columns[0].shape[-1]
+    position = torch.arange(n, device=columns[0].device).expand(columns[0].shape)
+    if n == 0:
+        return position, position
+    same = torch.ones_like(position[..., 1:], dtype=torch.bool)
+    for column in columns:
+        same = same & (column[..., 1:] == column[..., :-1])
+    starts = torch.nn.functional.pad(torch.where(same, 0, position[..., 1:]), (1, 0))
+    ends = torch.nn.functional.pad(torch.where(same, n, position[..., 1:]), (0, 1), value=n)
+    return starts.cummax(-1).values, ends.flip(-1).cummin(-1).values.flip(-1)
+
+
 def falling_values(values: Tensor) -> Tensor:
     """Return each list's values in descending order: (..., n) -> (..., n). NaN comes first.
 

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function
+from ltr.kernels.sorting import runs
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.shapes import check_top_k, largest, masked_fill, positions
+from ltr.shapes import check_choice, check_top_k, largest, masked_fill, positions
 
 LabelTies = Literal["mean", "random", "first"]
 
@@ -35,24 +36,6 @@ def log_sums_from(x: Tensor) -> tuple[Tensor, Tensor]:
         rest = torch.cat([torch.logaddexp(rest[..., :-shift], later), rest[..., -shift:]], -1)
         shift *= 2
     return top, rest
-
-
-def tie_groups(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return, for each item, the first and the last index of its label: (..., n) each.
-
-    The labels must be sorted.
-
-    >>> tie_groups(torch.tensor([3.0, 1.0, 1.0]))
-    (tensor([0, 1, 1]), tensor([0, 2, 2]))
-    """
-    n = labels.shape[-1]
-    index = torch.arange(n, device=labels.device).expand(labels.shape)
-    new = torch.ones_like(labels, dtype=torch.bool)
-    new = torch.cat([new[..., :1], labels[..., 1:] != labels[..., :-1]], -1)
-    ends = torch.cat([new[..., 1:], torch.ones_like(new[..., :1])], -1)
-    first = torch.where(new, index, 0).cummax(-1).values
-    last = torch.where(ends, index, n).flip(-1).cummin(-1).values.flip(-1)
-    return first, last
 
 
 def labels_differ(labels: Tensor, mask: Tensor | None) -> Tensor:
@@ -114,8 +97,7 @@ class ListMLE(RankingLoss):
     ):
         super().__init__(reduction)
         self.top_k = check_top_k(top_k)
-        if ties not in ("mean", "random", "first"):
-            raise ValueError(f"ties must be 'mean', 'random' or 'first', got {ties!r}")
+        check_choice("ties", ties, "mean", "random", "first")
         self.ties: LabelTies = ties
 
     def position_weights(self, position: Tensor, m: Tensor) -> Tensor:
@@ -149,10 +131,10 @@ class ListMLE(RankingLoss):
         if drawn or self.ties == "first":
             each = (top - s) + from_here
             return _total(weight if u is None else weight * u, each, real, defined)
-        first, last = tie_groups(y)
-        size = (last - first + 1).to(s.dtype)
+        first, end = runs(y)
+        size = (end - first).to(s.dtype)
         gone = positions(s) - 1 - first.to(s.dtype)
-        below = (last + 1).clamp(max=n - 1)
+        below = end.clamp(max=n - 1)
         # `rest` is the logarithm of the inner sum. In this sum, the tied items have the factor
         # 1 - gone / size, and all items below them the factor 1. Let R be the sum of exp(s) from
         # the first tied item on, and L the sum over the items below the tied items. Then the inner
@@ -160,15 +142,15 @@ class ListMLE(RankingLoss):
         # score from the first tied item on, which the tied items share.
         highest = top.gather(-1, first)
         rest = from_here.gather(-1, first) + torch.log1p(-gone / size)
-        both = (gone > 0) & (last < n - 1)
+        both = (gone > 0) & (end < n)
         low = from_here.gather(-1, below) + (top.gather(-1, below) - highest)
         low = low + torch.log(gone.clamp(min=1) / size)
         rest = torch.where(both, torch.logaddexp(rest, torch.where(both, low, rest)), rest)
-        mean_weight = _group_mean(weight, first, last, size)
+        mean_weight = _group_mean(weight, first, end, size)
         entropy = torch.log(size)
         if u is not None:
-            each = _group_mean(u, first, last, size)
-            entropy = _entropy(u, each, first, last, size)
+            each = _group_mean(u, first, end, size)
+            entropy = _entropy(u, each, first, end, size)
             weight, mean_weight = weight * each, mean_weight * u
         term = rest
         if self.ties == "mean":
@@ -238,7 +220,7 @@ def _total(weight: Tensor, each: Tensor, real: Tensor, defined: Tensor) -> Tenso
     return (weight * torch.where(real, each, 0.0)).sum(-1) * defined
 
 
-def _group_mean(x: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
+def _group_mean(x: Tensor, first: Tensor, end: Tensor, size: Tensor) -> Tensor:
     """Return the mean of x over the items that are tied with each item, the item included.
 
     The sum over the tied items is the difference of two sums that begin at the end of the list. The
@@ -246,10 +228,10 @@ def _group_mean(x: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
     """
     sums = x.flip(-1).cumsum(-1).flip(-1)
     sums = torch.cat([sums, torch.zeros_like(sums[..., :1])], -1)
-    return (sums.gather(-1, first) - sums.gather(-1, last + 1)) / size
+    return (sums.gather(-1, first) - sums.gather(-1, end)) / size
 
 
-def _entropy(u: Tensor, mean: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
+def _entropy(u: Tensor, mean: Tensor, first: Tensor, end: Tensor, size: Tensor) -> Tensor:
     """Return, for each item, the entropy of u / (sum of u) over the items tied with it.
 
     The item itself is one of the tied items. `mean` is the mean of u over the tied items, and
@@ -257,5 +239,5 @@ def _entropy(u: Tensor, mean: Tensor, first: Tensor, last: Tensor, size: Tensor)
     """
     has_mean = mean > 0
     mean = torch.where(has_mean, mean, 1.0)
-    logs = _group_mean(torch.xlogy(u, u), first, last, size)
+    logs = _group_mean(torch.xlogy(u, u), first, end, size)
     return torch.where(has_mean, torch.log(size * mean) - logs / mean, torch.log(size))

@@ -14,9 +14,9 @@ from ltr.gains import (
     log_left,
     stop_probabilities,
 )
-from ltr.kernels.sorting import falling_values, in_list_order
+from ltr.kernels.sorting import falling_values, in_list_order, runs
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.listmle import labels_differ, tie_groups
+from ltr.losses.listmle import labels_differ
 from ltr.losses.soft import (
     cutoff_discount,
     rank_operator,
@@ -40,7 +40,21 @@ from ltr.shapes import (
 )
 
 
-class SoftMRR(RankingLoss):
+class _AtCutoff(RankingLoss):
+    """Base class of the losses with a rank operator and a cutoff."""
+
+    def __init__(
+        self,
+        operator: RankOperator | None = None,
+        top_k: int | None = None,
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.operator = rank_operator(operator)
+        self.top_k = check_top_k(top_k)
+
+
+class SoftMRR(_AtCutoff):
     """A differentiable loss for MRR (mean reciprocal rank): 1 - MRR with soft ranks.
 
     The loss is 1 minus the largest 1 / (soft rank of i) over the relevant items i.
@@ -73,16 +87,6 @@ class SoftMRR(RankingLoss):
     tensor(0.5000)
     """
 
-    def __init__(
-        self,
-        operator: RankOperator | None = None,
-        top_k: int | None = None,
-        reduction: Reduction = "mean",
-    ):
-        super().__init__(reduction)
-        self.operator = rank_operator(operator)
-        self.top_k = check_top_k(top_k)
-
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
@@ -93,7 +97,7 @@ class SoftMRR(RankingLoss):
         return shortfall(largest(gains * reciprocal), largest(gains))
 
 
-class SoftMAP(RankingLoss):
+class SoftMAP(_AtCutoff):
     """A differentiable loss for MAP (mean average precision): 1 - MAP with soft ranks.
 
     The loss is 1 minus the mean of the soft precisions at the relevant items.
@@ -132,16 +136,6 @@ class SoftMAP(RankingLoss):
     tensor(0.1667)
     """
 
-    def __init__(
-        self,
-        operator: RankOperator | None = None,
-        top_k: int | None = None,
-        reduction: Reduction = "mean",
-    ):
-        super().__init__(reduction)
-        self.operator = rank_operator(operator)
-        self.top_k = check_top_k(top_k)
-
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
@@ -157,7 +151,7 @@ class SoftMAP(RankingLoss):
         return shortfall((gains * precision).sum(-1), ideal)
 
 
-class SoftERR(RankingLoss):
+class SoftERR(_AtCutoff):
     """A differentiable loss for ERR (expected reciprocal rank): 1 - ERR with soft ranks.
 
     The loss is 1 - sum over i of R_i / rank_i * product over the j before i of (1 - R_j).
@@ -216,9 +210,7 @@ class SoftERR(RankingLoss):
         normalize: bool = True,
         reduction: Reduction = "mean",
     ):
-        super().__init__(reduction)
-        self.operator = rank_operator(operator)
-        self.top_k = check_top_k(top_k)
+        super().__init__(operator, top_k, reduction)
         self.max_label = check_positive("max_label", max_label)
         self.normalize = check_flag("normalize", normalize)
 
@@ -413,10 +405,10 @@ def weighted_ranks(values: Tensor, weights: Tensor, mask: Tensor | None = None) 
     ordered, order = masked_fill(values.detach(), mask, -torch.inf).sort(
         dim=-1, descending=True, stable=True
     )
-    first, last = tie_groups(ordered)
+    first, end = runs(ordered)
     behind = weights.gather(-1, order).cumsum(-1)
     before = torch.cat([torch.zeros_like(behind[..., :1]), behind[..., :-1]], -1)
-    middle = (before.gather(-1, first) + behind.gather(-1, last)) / 2
+    middle = (before.gather(-1, first) + behind.gather(-1, end - 1)) / 2
     return in_list_order(middle, order)
 
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Gain, check_gain, gain_function, item_gains, ndcg_gains
+from ltr.kernels.sorting import runs
 from ltr.losses.base import RankingLoss, Reduction, without_removed
-from ltr.losses.listmle import log_sums_from, tie_groups
+from ltr.losses.listmle import log_sums_from
 from ltr.losses.soft import weighted_mean
 from ltr.shapes import (
     below_largest,
@@ -313,8 +314,8 @@ class UniqueSoftmax(RankingLoss):
         y, order = masked_fill(labels, mask, torch.inf).sort(dim=-1, descending=True, stable=True)
         s = masked_fill(scores, mask).gather(-1, order)
         g = gains.gather(-1, order)
-        last = tie_groups(y)[1]
-        below, rivals = (last + 1).clamp(max=n - 1), last < n - 1
+        end = runs(y)[1]
+        below, rivals = end.clamp(max=n - 1), end < n
         top, rest = (x.gather(-1, below) for x in log_sums_from(s))
         behind = torch.where(rivals, (top - s) + rest, 0 * s)
         each = torch.logaddexp(torch.zeros_like(s), behind)

@@ -5,10 +5,10 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
+from ltr.kernels.sorting import runs
 from ltr.metrics.core import TiesArguments, TiesCore, measured_by
 from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import ListValues, Ranked, list_values
-from ltr.metrics.ties import runs
 from ltr.shapes import masked_fill
 
 

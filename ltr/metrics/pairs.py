@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from ltr.metrics.ties import positions_of, run_sums, runs
+from ltr.kernels.sorting import runs
+from ltr.metrics.ties import positions_of, run_sums
 
 COMPARED_LENGTH = 32
 """For lists up to this length, the pairs are counted one by one, which is faster."""

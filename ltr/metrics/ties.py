@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ltr.kernels.sorting import runs
 from ltr.metrics.ranked import Ranked
 from ltr.shapes import check_choice, positions
 
@@ -27,29 +28,6 @@ def positions_of(values: Tensor) -> Tensor:
     """Return 0, 1, ..., n - 1 in the shape of `values` (..., n), int64."""
     n = values.shape[-1]
     return torch.arange(n, device=values.device).expand(values.shape)
-
-
-def runs(*columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where each position's run of equal values starts and ends (exclusive): (..., n) int64.
-
-    With several columns, the items of a run have equal values in every column.
-
-    >>> runs(torch.tensor([5.0, 5.0, 2.0]))
-    (tensor([0, 0, 2]), tensor([2, 2, 3]))
-    """
-    position = positions_of(columns[0])
-    n = position.shape[-1]
-    if n == 0:
-        return position, position
-    new = torch.ones_like(columns[0], dtype=torch.bool)
-    new[..., 1:] = False
-    for column in columns:
-        new[..., 1:] |= column[..., 1:] != column[..., :-1]
-    starts = torch.where(new, position, 0).cummax(-1).values
-    following = torch.where(new, position, n).roll(-1, -1)
-    following[..., -1] = n
-    ends = following.flip(-1).cummin(-1).values.flip(-1)
-    return starts, ends
 
 
 def tied_runs(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
