@@ -9,7 +9,7 @@ from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.soft import log_sum, relevance, sort_operator
 from ltr.operators import SoftSort, SortOperator
 from ltr.operators.permutation import check_rows
-from ltr.shapes import check_flag, check_whole, count, masked_fill
+from ltr.shapes import check_choice, check_flag, check_whole, count, masked_fill
 
 Form = Literal["probability", "log"]
 
@@ -66,8 +66,7 @@ class KNNLoss(RankingLoss):
         super().__init__(reduction)
         self.operator = sort_operator(operator, SoftSort, type(self).__name__)
         self.top_k = check_whole("top_k", top_k)
-        if form not in ("probability", "log"):
-            raise ValueError(f"form must be 'probability' or 'log', got {form!r}")
+        check_choice("form", form, "probability", "log")
         self.form: Form = form
         self.average = check_flag("average", average)
 

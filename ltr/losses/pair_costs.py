@@ -74,17 +74,11 @@ class LogisticCost(PairCost):
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
         """Return the softplus of -t / temperature: about -t / temperature for very negative t."""
-        return F.softplus(_divided(t, -self.temperature), threshold=50)
+        return F.softplus(t / -self.temperature, threshold=50)
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
         """Return the gradient: about -1 / temperature for very negative t, about 0 for large t."""
-        return _divided(torch.sigmoid(_divided(t, -self.temperature)), -self.temperature)
-
-    def both(self, t: Tensor, gap: Tensor, gradients: bool) -> tuple[Tensor, Tensor | None]:
-        """Return the cost and the gradient, with a single division of t by the temperature."""
-        x = _divided(t, -self.temperature)
-        cost = F.softplus(x, threshold=50)
-        return cost, _divided(torch.sigmoid(x), -self.temperature) if gradients else None
+        return torch.sigmoid(t / -self.temperature) / -self.temperature
 
     def reversed(
         self, t: Tensor, gap: Tensor, cost: Tensor, gradient: Tensor | None
@@ -93,14 +87,7 @@ class LogisticCost(PairCost):
         if type(self) is not LogisticCost:  # a subclass may define another cost
             return super().reversed(t, gap, cost, gradient)
         steeper = None if gradient is None else -1 / self.temperature - gradient
-        return cost + _divided(t, self.temperature), steeper
-
-
-def _divided(x: Tensor, divisor: float) -> Tensor:
-    """Return x / divisor. For a divisor of 1 or -1, no division is done, to save time."""
-    if abs(divisor) == 1:
-        return x if divisor == 1 else -x
-    return x / divisor
+        return cost + t / self.temperature, steeper
 
 
 class HingeCost(PairCost):

@@ -20,7 +20,7 @@ from ltr.gains import (
 )
 from ltr.kernels.pairs import GradedWeights
 from ltr.operators import truncated
-from ltr.shapes import check_number, check_top_k, check_whole, positions
+from ltr.shapes import check_choice, check_number, check_top_k, check_whole, positions
 
 Truncation = Literal["metric", "any", "both"]
 
@@ -64,8 +64,7 @@ class PairWeights(nn.Module):
     def __init__(self, top_k: int | None = None, truncation: Truncation = "metric"):
         super().__init__()
         self.top_k = check_top_k(top_k)
-        if truncation not in ("metric", "any", "both"):
-            raise ValueError(f"truncation must be 'metric', 'any' or 'both', got {truncation!r}")
+        check_choice("truncation", truncation, "metric", "any", "both")
         self.truncation: Truncation = truncation
 
     @property
@@ -319,12 +318,8 @@ class NDCGLoss2(_NDCGWeights):
     top-k metrics for neural ranking models", SIGIR 2022.
     """
 
-    def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
+    def by_rank(self, i: Tensor, j: Tensor) -> Tensor:
         """Return the step of the discount from |i - j| to |i - j| + 1, corrected for the cutoff."""
-        return self.steps(i, j)
-
-    def steps(self, i: Tensor, j: Tensor) -> Tensor:
-        """Return `by_rank` of `NDCGLoss2`; `NDCGLoss2PP` overrides `by_rank`, but not `steps`."""
         apart = (j - i).clamp(min=1)
         steps = (self.full(apart) - self.full(apart + 1)).abs()
         if self.metric_k is None:
@@ -360,9 +355,9 @@ class NDCGLoss2PP(NDCGLoss2):
         super().__init__(top_k, truncation, gain, discount)
         self.mu = check_number("mu", mu, minimum=0.0)
 
-    def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
+    def by_rank(self, i: Tensor, j: Tensor) -> Tensor:
         """Return mu times the step of `NDCGLoss2`, plus the difference of the discounts."""
-        bound = self.steps(i, j)
+        bound = super().by_rank(i, j)
         return self.mu * bound + (self.truncated_discount(i) - self.truncated_discount(j)).abs()
 
 

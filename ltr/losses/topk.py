@@ -19,7 +19,7 @@ from ltr.losses.soft import (
 )
 from ltr.operators import RankOperator, SoftSort, SortOperator
 from ltr.operators.stochastic import one_draw
-from ltr.shapes import check_floats, check_whole, first_value
+from ltr.shapes import check_choice, check_floats, check_whole, first_value
 
 _TOP_1 = [1.0]
 _TOP_1_AND_5 = [0.5, 0.0, 0.0, 0.0, 0.5]
@@ -161,8 +161,7 @@ class TopKLoss(_ClassLoss):
     ):
         super().__init__(top_k, distribution, _TOP_1, reduction)
         self.operator = rank_operator(operator)
-        if step not in ("linear", "cutoff"):
-            raise ValueError(f"step must be 'linear' or 'cutoff', got {step!r}")
+        check_choice("step", step, "linear", "cutoff")
         self.step: Literal["linear", "cutoff"] = step
 
     def per_list(
