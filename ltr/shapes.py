@@ -120,10 +120,10 @@ def check_top_k(top_k: int | None, name: str = "top_k") -> int | None:
     return None if top_k is None else check_whole(name, top_k, "None or a whole number >= 1")
 
 
-def check_fraction(name: str, value: float, *, zero: bool = False) -> float:
+def check_fraction(name: str, value: float, *, zero: bool = False, one: bool = False) -> float:
     """Return `value` as a float, or raise a ValueError unless 0 < `value` < 1.
 
-    If `zero` is True, the value may be 0 too. A bool is refused.
+    If `zero` or `one` is True, the value may be 0 or 1 too. A bool is refused.
 
     >>> check_fraction("p", 0.8)
     0.8
@@ -132,8 +132,9 @@ def check_fraction(name: str, value: float, *, zero: bool = False) -> float:
     ValueError: dropout must lie in [0, 1), got 1
     """
     number = isinstance(value, (int, float, Real)) and not isinstance(value, bool)
-    if not number or not 0 <= value < 1 or (value == 0 and not zero):
-        raise ValueError(f"{name} must lie in {'[' if zero else '('}0, 1), got {value!r}")
+    if not number or not (0 < value < 1 or (zero and value == 0) or (one and value == 1)):
+        interval = f"{'[' if zero else '('}0, 1{']' if one else ')'}"
+        raise ValueError(f"{name} must lie in {interval}, got {value!r}")
     return float(value)
 
 

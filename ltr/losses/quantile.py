@@ -1,7 +1,6 @@
 """The squared error of the value at a quantile of a list, such as the median."""
 
 import math
-from numbers import Real
 
 import torch
 from torch import Tensor
@@ -10,19 +9,7 @@ from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.soft import list_weight, sort_operator
 from ltr.operators import SoftSort, SortOperator
 from ltr.operators.permutation import check_rows, take_along
-from ltr.shapes import check_flag, check_levels, count, masked_fill, positions
-
-
-def check_level(q: float) -> float:
-    """Return the quantile level, or raise `ValueError` if it is not a number in [0, 1].
-
-    >>> check_level(0.5)
-    0.5
-    """
-    if not isinstance(q, Real):
-        raise ValueError(f"q must lie in [0, 1], got {q!r}")
-    check_levels("q", [q])
-    return float(q)
+from ltr.shapes import check_flag, check_fraction, count, masked_fill, positions
 
 
 class QuantileLoss(RankingLoss):
@@ -80,7 +67,7 @@ class QuantileLoss(RankingLoss):
     ):
         super().__init__(reduction)
         self.operator = sort_operator(operator, SoftSort, type(self).__name__)
-        self.q = check_level(q)
+        self.q = check_fraction("q", q, zero=True, one=True)
         self.expected = check_flag("expected", expected)
 
     def per_list(

@@ -1,6 +1,5 @@
 """Alpha-NDCG: novelty and diversity over topics."""
 
-from numbers import Real
 from typing import Unpack
 
 import torch
@@ -10,7 +9,7 @@ from ltr.gains import Discount, discount_function, greedy_topics
 from ltr.metrics.core import EmptyArguments, EmptyCore, measured_by
 from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import within
-from ltr.shapes import check_top_k, positions
+from ltr.shapes import check_fraction, check_top_k, positions
 
 
 class AlphaNDCGCore(EmptyCore):
@@ -24,10 +23,7 @@ class AlphaNDCGCore(EmptyCore):
 
     def __post_init__(self) -> None:
         self.top_k = check_top_k(self.top_k)
-        alpha = self.alpha
-        if isinstance(alpha, bool) or not isinstance(alpha, Real) or not 0 <= alpha <= 1:
-            raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
-        self.alpha = float(alpha)
+        self.alpha = check_fraction("alpha", self.alpha, zero=True, one=True)
         discount_function(self.discount)  # this checks the discount
         super().__post_init__()
 

@@ -11,6 +11,7 @@ from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.operators.base import TemperatureRank, hard_or_soft, hard_sort
 from ltr.operators.order import nan_in_list
 from ltr.shapes import (
+    check_choice,
     check_temperature,
     count,
     positions,
@@ -105,11 +106,6 @@ def _log_add_exp(a: float, b: float) -> float:
 Regularization = Literal["l2", "kl"]
 
 
-def _check_regularization(regularization: str) -> None:
-    if regularization not in ("l2", "kl"):
-        raise ValueError(f"regularization must be 'l2' or 'kl', got {regularization!r}")
-
-
 def _lengths(x: Tensor, mask: Tensor | None) -> Tensor:
     return count(x, mask).to(torch.int64)
 
@@ -176,7 +172,7 @@ class IsotonicRank(TemperatureRank):
 
     def __init__(self, temperature: float = 1.0, regularization: Regularization = "l2"):
         super().__init__(temperature)
-        _check_regularization(regularization)
+        check_choice("regularization", regularization, "l2", "kl")
         self.regularization: Regularization = regularization
 
     def soft_ranks(self, scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
@@ -243,7 +239,7 @@ class IsotonicSort(nn.Module):
     def __init__(self, temperature: float = 0.1, regularization: Regularization = "l2"):
         super().__init__()
         self.temperature = check_temperature(temperature)
-        _check_regularization(regularization)
+        check_choice("regularization", regularization, "l2", "kl")
         self.regularization: Regularization = regularization
 
     def forward(

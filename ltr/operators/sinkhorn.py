@@ -14,6 +14,7 @@ from ltr.operators.order import item_weights, nan_in_list
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
 from ltr.operators.sinkhorn_transport import log_matrix, row_potentials
 from ltr.shapes import (
+    check_choice,
     check_number,
     check_temperature,
     check_top_k,
@@ -219,10 +220,9 @@ class SinkhornSort(SortOperator):
         super().__init__()
         self.epsilon = check_temperature(epsilon, "epsilon")
         self.cost = cost if callable(cost) else check_number("cost", cost, minimum=1.0)
-        if squash not in ("arctan", "logistic", None):
-            raise ValueError(f"squash must be 'arctan', 'logistic' or None, got {squash!r}")
-        if gradient not in ("implicit", "unrolled"):
-            raise ValueError(f"gradient must be 'implicit' or 'unrolled', got {gradient!r}")
+        if squash is not None:
+            check_choice("squash", squash, "arctan", "logistic")
+        check_choice("gradient", gradient, "implicit", "unrolled")
         if gradient == "unrolled" and iterations is None:
             raise ValueError("iterations must be a number if gradient is 'unrolled', got None")
         self.squash: Squash | None = squash

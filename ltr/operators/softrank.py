@@ -16,6 +16,7 @@ from ltr.operators.order import expected_ranks
 from ltr.operators.pairwise import counts_of
 from ltr.operators.tiles import MOST_ELEMENTS, Tiles, over_tiles
 from ltr.shapes import (
+    check_choice,
     check_top_k,
     full_precision,
     masked_fill,
@@ -122,17 +123,6 @@ def mean_by_recursion(
     return means
 
 
-def check_distribution(distribution: str) -> None:
-    """Raise a ValueError unless `distribution` is "paper" or "exact".
-
-    >>> check_distribution("true")
-    Traceback (most recent call last):
-    ValueError: distribution must be 'paper' or 'exact', got 'true'
-    """
-    if distribution not in ("paper", "exact"):
-        raise ValueError(f"distribution must be 'paper' or 'exact', got {distribution!r}")
-
-
 class SoftRank(TemperatureRank):
     """Expected ranks, discounts and top-k probabilities under noise on the scores.
 
@@ -184,7 +174,7 @@ class SoftRank(TemperatureRank):
 
     def __init__(self, temperature: float = 0.1, distribution: RankDistribution = "paper"):
         super().__init__(temperature)
-        check_distribution(distribution)
+        check_choice("distribution", distribution, "paper", "exact")
         self.distribution: RankDistribution = distribution
 
     @property
