@@ -136,7 +136,7 @@ def importance(
         y: (rows,), graded relevance >= 0.
         qid: (rows,), the query of each row, in any order.
         group: instead of `qid`, the sizes of the lists, in the order of the rows.
-        metric: the name of a metric, such as "mrr@10"; see `ltr.reports.evaluate`.
+        metric: a name, such as "mrr@10", a function or an object; see `NeuralRanker`.
         columns: the names of the columns to shuffle. Columns of an array are called x0, x1 and so
             on. Default: the columns that the ranker was trained on, if it knows their names
             (`feature_names_in_`); otherwise all columns.

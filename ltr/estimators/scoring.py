@@ -95,7 +95,7 @@ class RankingEstimator(BaseEstimator):
             group: the sizes of the lists, instead of `qid`.
             sample_weight: (rows,) or (queries,). Weights of rows, divided by their mean, multiply
                 the gains, as in `ltr.metrics.NDCG`. Weights of queries are those of the mean.
-            metric: the name of a metric, or a function (see `NeuralRanker`). Default: the metric of
+            metric: a name, a function or an object (see `NeuralRanker`). Default: the metric of
                 early stopping; "ndcg@10" for a `Blend` or a `Calibrated`.
 
         Raises:

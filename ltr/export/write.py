@@ -180,6 +180,9 @@ def export_model(
     if to not in ("onnx", "torch"):
         known = ", ".join(map(repr, (*_SUFFIX, *ENGINES)))
         raise ValueError(f"to must be one of {known}, got {to!r}")
+    if path.suffix == ".json":  # otherwise this would be the name of a folder
+        engines = ", ".join(ENGINES)
+        raise ValueError(f"to must be one of {engines} for a path in .json, got {to!r}: {path}")
     if to == "torch":
         _refuse({"opset": _chosen(opset)}, to)
     if to != "onnx" and not isinstance(model, RankingModel):

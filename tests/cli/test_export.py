@@ -135,6 +135,7 @@ def test_mistakes_with_search_engines(frame, tmp_path, capsys):
         ([trees, out, "--missing", "zero"], "--missing is for --to opensearch, elasticsearch"),
         ([trees, out, "--to", "solr", "--test", rows, "--qid", "q"], "--qid must be a column of"),
         ([trees, f"{out}.onnx", "--to", "solr"], "path must end in .json"),
+        ([trees, f"{out}.json"], "to must be one of opensearch, elasticsearch, solr for a path in"),
         ([str(tmp_path / "bad.txt"), out, "--to", "solr"], "bad.txt cannot be read by lightgbm"),
         ([trees, out, "--to", "onnx", "--test", rows], "--test needs the folder of a model"),
     ):

@@ -445,6 +445,8 @@ def test_a_blend_goes_into_an_engine_by_its_own_method_too(to, tmp_path):
         blend.export(tmp_path / "m", to=to, test=X)
     with pytest.raises(ValueError, match="missing must be 'model' for to='onnx', got 'zero'"):
         blend.export(tmp_path / "m.onnx", missing="zero")
+    with pytest.raises(ValueError, match=f"to must be one of .*{to}.* got 'onnx': .*shop.json$"):
+        blend.export(tmp_path / "shop.json")
     with pytest.raises(ValueError, match=r'to must be "onnx" for trees'):
         blend.export(tmp_path / "m.pt2", to="torch")
 

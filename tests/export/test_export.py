@@ -271,6 +271,8 @@ def test_bad_arguments(ranker, tmp_path):
         ({"single": True}, "single must be False for a RankingModel"),
         ({"evaluation": 0.5}, "evaluation must be a result of `card_metrics`, got 0.5"),
         ({"to": "torch", "path": tmp_path / "a.onnx"}, "path must end in .pt2"),
+        ({"path": tmp_path / "a.json"}, "to must be one of opensearch, elasticsearch, solr for"),
+        ({"to": "torch", "path": tmp_path / "a.json"}, "for a path in .json, got 'torch'"),
     ):
         with pytest.raises(ValueError, match=message):
             export_model(module, **{"path": tmp_path / "out", **arguments})
