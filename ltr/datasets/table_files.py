@@ -54,6 +54,8 @@ In a column of text, only an empty value is missing.
 """
 
 _NULLS = [text for word in MISSING for text in (word, f" {word}", f"{word} ")]
+_BOOLEANS = [*csv.ConvertOptions().true_values, *csv.ConvertOptions().false_values, *_NULLS, None]
+"""The texts that a column of booleans in a CSV file may have."""
 
 BLOCKS = (1 << 21, 1 << 24)
 """The sizes, in bytes, of the blocks in which a CSV file is read; Arrow reads 32 blocks ahead.
@@ -607,8 +609,9 @@ class TextColumn(Finder):
 
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""
-        values = with_nulls(part.column(self.name))
-        self.types = [dtype for dtype in self.types if _fits(values, dtype)]
+        texts = part.column(self.name)
+        values = with_nulls(texts)
+        self.types = [dtype for dtype in self.types if _fits(texts, values, dtype)]
         self.open = bool(self.types)
 
     @property
@@ -617,10 +620,18 @@ class TextColumn(Finder):
         return next(iter(self.types), pa.string())
 
 
-def _fits(values: pa.ChunkedArray, dtype: pa.DataType) -> bool:
-    """Return whether all texts of a column have a type; dates stay text."""
+def _fits(texts: pa.ChunkedArray, values: pa.ChunkedArray, dtype: pa.DataType) -> bool:
+    """Return whether all texts of a column have a type; dates stay text.
+
+    Args:
+        texts: the column.
+        values: its `with_nulls`.
+        dtype: the type.
+    """
     if dtype == pa.null():
         return values.null_count == len(values)
+    if dtype == pa.bool_():  # a cast also takes other spellings, such as tRuE
+        return pc.all(pc.is_in(texts, value_set=pa.array(_BOOLEANS, texts.type))).as_py()
     if dtype == Date.text_type:
         return parse_dates(values, "naive", "utc") is not None
     try:

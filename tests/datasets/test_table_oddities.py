@@ -18,7 +18,7 @@ from ltr.datasets.column_steps import Number
 from ltr.datasets.conversion import TableReader
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import WholeNumbers, scan
-from ltr.datasets.table_files import BLOCKS, TableFiles
+from ltr.datasets.table_files import BLOCKS, MISSING, TableFiles
 
 ROWS = 60
 
@@ -212,6 +212,40 @@ def test_a_type_holds_for_the_whole_file_wherever_a_chunk_ends(
     want |= {"odd": "string", "none": "null"}
     found = table_files.text_types(TableFiles(path), ())
     assert {name: str(dtype) for name, dtype in found.items()} == want
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "0x1F",
+            "+5",
+            "1e5",
+            "1_000",
+            "Infinity",
+            "nan(1)",
+            "1.",
+            ".5",
+            "-.5e-3",
+            "00012",
+            "1e400",
+        ),
+        *("true", "TRUE", "True", "tRuE", "true ", " true", "yes", "T", "f", "1,5", "1.5.2"),
+        *("9223372036854775808", "18446744073709551616", " 5", "5\t", "\u00a05", "\u0661", "1e400"),
+        *("2024-01-01", "2024-1-1", "2024-01-01T10:00Z", "NA ", "  NA", "NA", "--5"),
+    ],
+)
+def test_the_types_are_those_that_arrow_infers(tmp_path: Path, text: str):
+    path = tmp_path / "t.csv"
+    path.write_text(f'query,x\n1,"{text}"\n2,"{text}"\n', encoding="utf-8")
+    spaced = [f"{word} " for word in MISSING]
+    options = pa_csv.ConvertOptions(null_values=[*MISSING, *spaced])
+    inferred = pa_csv.read_csv(path, convert_options=options).schema.field("x").type
+    table = load_table(path)
+    if pa.types.is_temporal(inferred):  # dates stay text
+        assert table["x"].to_pylist() == [text, text]
+    else:
+        assert table["x"].type == inferred
 
 
 def test_a_late_text_makes_the_column_text_everywhere(tmp_path: Path):
