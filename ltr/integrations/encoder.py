@@ -54,7 +54,9 @@ class EncoderLoss(TextLoss):
     A score is `scale` times the similarity of the embeddings of a query and a document, in float32.
     With negatives="batch", the documents of the other queries have label 0. A text that is also
     among a query's own documents is left out there, since it may be relevant, and a text that
-    several other queries have counts once. Each process uses the documents of its own batch.
+    several other queries have counts once. Each process uses the documents of its own batch. A
+    teacher's scores have no such 0: among logits it may be the highest. So a loss with `grades`
+    False, such as `Distillation` and `PairwiseMSE`, uses the query's own documents by default.
 
     A list whose loss is undefined, such as one without a relevant document, adds nothing to the
     gradient. The loss is in training mode only if the model is.
@@ -71,7 +73,8 @@ class EncoderLoss(TextLoss):
             model's own, with which it searches later.
         scale: the factor of the similarities, > 0. Default: 20 for "cosine", whose values lie in
             [-1, 1], and 1 for the others, as in the library's `MultipleNegativesRankingLoss`.
-        negatives: "batch" (default) or "own", for the documents of the query alone.
+        negatives: "batch", or "own" for the documents of the query alone. Default: "batch" if the
+            loss has `grades`, else "own". Give "batch" to such a loss only if its labels are grades.
         mini_batch_size: the number of texts that the model embeds at a time, >= 1. Default: the
             number of queries in the batch.
         cached: whether mini-batches are computed again in the backward pass. Default: False.
@@ -94,7 +97,7 @@ class EncoderLoss(TextLoss):
         loss: RankingLoss,
         similarity: str | None = None,
         scale: float | None = None,
-        negatives: Negatives = "batch",
+        negatives: Negatives | None = None,
         mini_batch_size: int | None = None,
         cached: bool = False,
     ):
@@ -104,6 +107,8 @@ class EncoderLoss(TextLoss):
                 "model must be a SentenceTransformer, SparseEncoder or MultiVectorEncoder, got a "
                 f"{type(model).__name__}"
             )
+        if negatives is None:
+            negatives = "batch" if loss.grades else "own"
         check_choice("negatives", negatives, "own", "batch")
         self.negatives: Negatives = negatives
         self.many_vectors = isinstance(model, MultiVectorEncoder)

@@ -8,7 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from ltr.integrations import EncoderLoss, ListCollator
-from ltr.losses import LambdaLoss, RankNet, SoftmaxLoss, SoftNDCG
+from ltr.losses import (
+    ADRMSE,
+    Distillation,
+    LambdaLoss,
+    PairwiseMSE,
+    RankNet,
+    SoftmaxLoss,
+    SoftNDCG,
+)
 from ltr.operators import SoftSort, Stochastic
 
 from .conftest import WORDS, corpus
@@ -155,6 +163,19 @@ def test_pairs_have_the_gradient_of_the_librarys_loss(model_path):
     theirs = value_and_gradient(losses.MultipleNegativesRankingLoss(model), plain, None)
     assert ours[0] == pytest.approx(theirs[0], abs=1e-5)
     torch.testing.assert_close(ours[1], theirs[1], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", [Distillation(), PairwiseMSE(), ADRMSE()])
+def test_a_teachers_scores_are_not_beside_zeros_of_other_queries(model, loss):
+    data = rows()
+    low = [{**row, "labels": [label - 9.0 for label in row["labels"]]} for row in data]
+    values = [
+        EncoderLoss(model, loss).eval()(*of_rows(model, some)).item() for some in (data, low)
+    ]
+    assert values[1] == pytest.approx(values[0], abs=1e-5)  # a teacher's logits have no zero point
+    of_grades = EncoderLoss(model, loss, negatives="batch").eval()(*of_rows(model, data)).item()
+    assert of_grades != pytest.approx(values[0], abs=1e-3)
+    assert EncoderLoss(model, SoftmaxLoss()).negatives == "batch"
 
 
 def test_half_precision_gives_float32_scores(model):
