@@ -1,21 +1,36 @@
-"""How well a reranker ranks: metrics with intervals, before and after training."""
+"""How well a reranker or retriever ranks lists: metrics with intervals, before and after training."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
+from sentence_transformers import (
+    SentenceTransformerTrainer,
+    SparseEncoder,
+    SparseEncoderTrainer,
+)
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.cross_encoder import CrossEncoder, CrossEncoderTrainer
 from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
+from sentence_transformers.multi_vector_encoder import MultiVectorEncoderTrainer
 from torch import nn
 
 from ltr.gains import Gain
 from ltr.integrations.adapter import columns_of
+from ltr.integrations.encoder import Encoder
 from ltr.metrics import Comparison
 from ltr.metrics.named import Metric
 from ltr.reports import Evaluation, evaluate
 from ltr.reports.evaluation import DEFAULT
 
+
+Trainer = (
+    CrossEncoderTrainer
+    | SentenceTransformerTrainer
+    | SparseEncoderTrainer
+    | MultiVectorEncoderTrainer
+)
 
 class JudgedList(NamedTuple):
     """A list of documents to score: the query's name and text, the documents and their labels."""
@@ -27,7 +42,7 @@ class JudgedList(NamedTuple):
 
 
 def evaluate_reranker(
-    model: CrossEncoder,
+    model: CrossEncoder | Encoder,
     data: Any,
     metrics: Sequence[Metric] = DEFAULT,
     *,
@@ -42,15 +57,19 @@ def evaluate_reranker(
 ) -> Evaluation:
     """Evaluate a reranker: return metrics with bootstrap intervals over the lists.
 
+    A model that embeds is evaluated as a reranker of the lists: the scores are the similarities of
+    its embeddings. (How well it searches a collection, `ltr.metrics.trec.join` measures of a run.)
+
     For an evaluator of sentence-transformers, the lists, documents and binary labels are the
     evaluator's. By default, tied scores count as the average over all their orders, so NDCG@k of
-    each query equals the evaluator's. Scores are logits: the model's activation function is not
-    applied, because it could round distinct scores to the same value. The mean for a
+    each query equals the evaluator's. Scores of a `CrossEncoder` are logits: its activation function
+    is not applied, because it could round distinct scores to the same value. The mean for a
     `CrossEncoderNanoBEIREvaluator` is over all queries; the evaluator's own mean is over the data
     sets.
 
     Args:
-        model: a `CrossEncoder`.
+        model: a `CrossEncoder`, or a `SentenceTransformer`, `SparseEncoder` or
+            `MultiVectorEncoder`.
         data: a `CrossEncoderRerankingEvaluator` or `CrossEncoderNanoBEIREvaluator`; or a data set
             (or an iterable of dicts) with the columns of training: a query, its documents, and
             their graded labels in a column "label", "labels", "score" or "scores".
@@ -61,26 +80,34 @@ def evaluate_reranker(
         resamples: the number of bootstrap samples.
         seed: the seed of the bootstrap samples.
         batch_size: the number of documents to score at a time. Default: the evaluator's, or 32.
-        prompt_name: the name of one of the model's prompts. Default: the evaluator's, or none.
+        prompt_name: the name of one of the model's prompts, in a model that embeds for the queries.
+            Default: the evaluator's, or none; in a model that embeds its prompts for queries and
+            documents.
         name: a name for the scores, in tables and plots.
 
     Raises:
-        ValueError: data is of another type, or has no document; a row lacks a column, or a sample
-            lacks a key; a sample has both "negative" and "documents", or an empty "documents";
+        ValueError: model or data is of another type; data has no document; a row lacks a column, or
+            a sample lacks a key; a sample has both "negative" and "documents", or an empty "documents";
             labels do not match the documents; or `ltr.reports.evaluate` refuses a label or an
             option.
     """
+    if not isinstance(model, CrossEncoder | Encoder):
+        raise ValueError(
+            "model must be a CrossEncoder, SentenceTransformer, SparseEncoder or "
+            f"MultiVectorEncoder, got a {type(model).__name__}"
+        )
     lists, (own_batch, own_prompt) = read(data)
-    pairs = [(judged.query, document) for judged in lists for document in judged.documents]
-    if not pairs:
+    if not any(len(judged.documents) for judged in lists):
         raise ValueError("data must have at least one document, got none")
-    scores = model.predict(
-        pairs,
-        prompt_name=prompt_name or own_prompt,
-        batch_size=own_batch if batch_size is None else batch_size,
-        show_progress_bar=False,
-        activation_fn=nn.Identity(),
-    )
+    options = {
+        "prompt_name": prompt_name or own_prompt,
+        "batch_size": own_batch if batch_size is None else batch_size,
+        "show_progress_bar": False,
+    }
+    if isinstance(model, CrossEncoder):
+        scores = logits(model, lists, **options)
+    else:
+        scores = similarities(model, lists, **options)
     return evaluate(
         np.concatenate([np.asarray(judged.labels, np.float64) for judged in lists]),
         scores,
@@ -95,21 +122,43 @@ def evaluate_reranker(
     )
 
 
+def logits(model: CrossEncoder, lists: list[JudgedList], **options: Any) -> np.ndarray:
+    """Return a reranker's scores of all documents, before its activation function."""
+    pairs = [(judged.query, document) for judged in lists for document in judged.documents]
+    return model.predict(pairs, activation_fn=nn.Identity(), **options)
+
+
+def similarities(
+    model: Encoder, lists: list[JudgedList], *, prompt_name: str | None, **options: Any
+) -> np.ndarray:
+    """Return the similarities of all documents to their queries, by the model's embeddings."""
+    if isinstance(model, SparseEncoder):  # PyTorch warns that its sparse products are in beta state
+        options["convert_to_sparse_tensor"] = False
+    parts = []
+    for judged in lists:
+        if len(judged.documents):
+            query = model.encode_query([judged.query], prompt_name=prompt_name, **options)
+            documents = model.encode_document([*judged.documents], **options)
+            scores = model.similarity(query, documents)
+            parts.append(torch.as_tensor(scores).float().cpu().numpy()[0])
+    return np.concatenate(parts)
+
+
 def compare_training(
-    trainer: CrossEncoderTrainer,
+    trainer: Trainer,
     data: Any,
     metric: Metric = "ndcg@10",
     *,
     resume_from_checkpoint: str | bool | None = None,
     **options: Any,
 ) -> Comparison:
-    """Evaluate a reranker, train it, evaluate it again, and compare both results.
+    """Evaluate a reranker or retriever, train it, evaluate it again, and compare both results.
 
     Pass lists that are neither in the training data nor in the trainer's `eval_dataset` or
     evaluator: lists that influenced training prove nothing.
 
     Args:
-        trainer: the trainer of the model; its `train` is called once.
+        trainer: the trainer of a model that `evaluate_reranker` takes; its `train` is called once.
         data: the lists to evaluate on; see `evaluate_reranker`.
         metric: the metric. Default: "ndcg@10".
         resume_from_checkpoint: passed to the trainer's `train`. Even then, "before" is the

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ltr.integrations import EncoderLoss, ListCollator
+from ltr.integrations import EncoderLoss, ListCollator, compare_training, evaluate_reranker
 from ltr.losses import (
     ADRMSE,
     Distillation,
@@ -17,6 +17,7 @@ from ltr.losses import (
     SoftmaxLoss,
     SoftNDCG,
 )
+from ltr.metrics.functional import ndcg
 from ltr.operators import SoftSort, Stochastic
 
 from .conftest import WORDS, corpus
@@ -196,6 +197,29 @@ def test_texts_that_are_streams_of_tokens(model_path):
     assert gradient.abs().max() > 0
 
 
+def test_lists_are_evaluated_by_similarity(model):
+    data, scores, _ = texts_and_scores(model, 12)
+    ends = [*itertools.accumulate(len(row["documents"]) for row in data)]
+    each = [
+        ndcg(scores[i, start:end], torch.tensor(row["labels"]), top_k=10)
+        for i, (row, (start, end)) in enumerate(
+            zip(data, itertools.pairwise([0, *ends]), strict=True)
+        )
+    ]
+    data.append({"query": "red", "documents": [], "labels": []})  # an empty list does not count
+    found = evaluate_reranker(model, data, ["ndcg@10"], ties="stable")["ndcg@10"]
+    assert found.mean == pytest.approx(torch.stack(each).mean().item(), abs=1e-6)
+
+
+def test_a_named_prompt_is_for_the_queries(model_path):
+    model = encoder("dense", model_path)
+    model.prompts = {"odd": "far sleeps far "}
+    odd = [{**row, "query": f"far sleeps far {row['query']}"} for row in rows(12)]
+    named = evaluate_reranker(model, rows(12), ["ndcg@10"], prompt_name="odd")["ndcg@10"].mean
+    assert named == pytest.approx(evaluate_reranker(model, odd, ["ndcg@10"])["ndcg@10"].mean)
+    assert named != evaluate_reranker(model, rows(12), ["ndcg@10"])["ndcg@10"].mean
+
+
 @pytest.mark.slow  # seconds of imports, and a training run of each class
 def test_trainers_learn(model, tmp_path):
     from datasets import Dataset
@@ -228,13 +252,15 @@ def test_trainers_learn(model, tmp_path):
         save_strategy="no",
         disable_tqdm=True,
     )
-    trainer_class(
+    trainer = trainer_class(
         model=model,
         args=arguments,
         train_dataset=data,
         data_collator=ListCollator(model),
         loss=loss,
-    ).train()
+    )
+    comparison = compare_training(trainer, rows(200, seed=1))
+    assert comparison.models[1].difference.low > 0
     assert loss.eval()(*some).item() < 0.8 * before
 
 

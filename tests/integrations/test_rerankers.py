@@ -194,6 +194,11 @@ def test_a_sample_of_no_documents(model):
         evaluate_reranker(model, data)
 
 
+def test_a_model_of_another_class_is_an_error():
+    with pytest.raises(ValueError, match=r"^model must be a CrossEncoder, Sent.* got a Linear"):
+        evaluate_reranker(nn.Linear(2, 1), [{"query": "a", "d": ["b"], "label": [1]}])
+
+
 def test_a_wrong_batch_size_is_an_error(model):
     with pytest.raises(ValueError, match="batch_size"):
         evaluate_reranker(model, [{"query": "a", "d": ["b"], "label": [1]}], batch_size=0)
