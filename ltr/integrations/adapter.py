@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import torch
@@ -33,8 +34,7 @@ class TextLoss(nn.Module):
         self, model: nn.Module, loss: RankingLoss, mini_batch_size: int | None, cached: bool
     ):
         super().__init__()
-        if not isinstance(loss, RankingLoss):
-            raise ValueError(f"loss must be a RankingLoss, got {loss!r}")
+        check_ranking_loss(loss)
         check_one_number(loss)
         if loss.side_inputs:
             raise ValueError(f"loss must need only labels, got one that needs {loss.side_inputs}")
@@ -79,6 +79,48 @@ class TextLoss(nn.Module):
         return "\n".join([*lines, "}", ""])
 
 
+ADVICE = ": choose three with `data.select_columns`"
+"""What to do about a data set of more columns."""
+
+
+def check_ranking_loss(loss: Any) -> None:
+    """Raise `ValueError` if loss is not a `RankingLoss`.
+
+    >>> check_ranking_loss(nn.Linear(2, 2))
+    Traceback (most recent call last):
+    ValueError: loss must be a RankingLoss, got a Linear
+    """
+    if not isinstance(loss, RankingLoss):
+        given = (
+            f"the class {loss.__name__}" if isinstance(loss, type) else f"a {type(loss).__name__}"
+        )
+        raise ValueError(f"loss must be a RankingLoss, got {given}")
+
+
+def check_texts(query: Any, documents: Any, where: str) -> None:
+    """Raise `ValueError` if a query or one of its documents is missing or a number.
+
+    A `CrossEncoder` may also read images and other values.
+
+    >>> check_texts("q", ["a", None], " in row 3")
+    Traceback (most recent call last):
+    ValueError: documents must be texts, got None in row 3
+    """
+    if isinstance(query, list | tuple):
+        raise ValueError(
+            f"the column of queries must stand before that of documents, got the query {query!r}"
+            f"{where}"
+        )
+    if isinstance(documents, str) or not hasattr(documents, "__len__"):
+        raise ValueError(
+            f"documents must be a list of texts for each query, got {documents!r}{where}"
+        )
+    for name, texts in (("query", [query]), ("documents", documents)):
+        for text in texts:
+            if text is None or isinstance(text, Number):
+                raise ValueError(f"{name} must be texts, got {text!r}{where}")
+
+
 def mini_batches(lengths: Sequence[int], size: int) -> list[list[int]]:
     """Return the indices of texts in mini-batches of texts of similar length, longest first.
 
@@ -121,7 +163,7 @@ def columns_of(row: Mapping[str, Any], where: str = "") -> tuple[str, str, str]:
     if not labels or len(texts) != 2:
         raise ValueError(
             "data must have a query, its documents and labels (label, labels, score or scores) in "
-            f"each row, got columns {columns}{where}"
+            f"each row, got columns {columns}{where}{ADVICE * (len(columns) > 3)}"
         )
     return texts[0], texts[1], labels[0]
 
@@ -136,15 +178,14 @@ def check_columns(
     ValueError: labels must have one value for each document, got 3 for the 2 documents of 'q'
     """
     if isinstance(labels, Tensor) or labels is None:
-        raise ValueError("labels must be a list of numbers for each query, got one number")
+        raise ValueError("labels must be a list of numbers for each query, got one number or none")
     if not len(queries) == len(documents) == len(labels):
         raise ValueError(
             "inputs must have documents and labels for each query, got "
             f"{len(queries)} queries, {len(documents)} lists and {len(labels)} labels"
         )
     for query, each, own in zip(queries, documents, labels, strict=True):
-        if isinstance(each, str) or not hasattr(each, "__len__"):
-            raise ValueError(f"documents must be a list of texts for each query, got {each!r}")
+        check_texts(query, each, f" for the query {query!r}")
         if not isinstance(own, Tensor) or own.dim() != 1:
             raise ValueError(f"labels must be a tensor (documents,), got {own!r} for {query!r}")
         if len(each) != len(own):

@@ -8,7 +8,14 @@ from sentence_transformers.cross_encoder import CrossEncoder
 from sentence_transformers.util import batch_to_device, fullname
 from torch import Tensor, nn
 
-from ltr.integrations.adapter import TextLoss, check_columns, in_first_order, mini_batches
+from ltr.integrations.adapter import (
+    ADVICE,
+    LABELS,
+    TextLoss,
+    check_columns,
+    in_first_order,
+    mini_batches,
+)
 from ltr.losses import RankingLoss
 from ltr.shapes import upcast
 
@@ -46,8 +53,9 @@ class CrossEncoderLoss(TextLoss):
             order.)
 
     Raises:
-        ValueError: the model has more than one output label; the loss is not a `RankingLoss`, has
-            reduction "none" or needs more than labels; or an option is invalid.
+        ValueError: the model is not a `CrossEncoder` or has more than one output label; the loss is
+            not a `RankingLoss`, has reduction "none" or needs more than labels; or an option is
+            invalid. In training: see `forward`.
 
     Reference (`cached`): Gao, Zhang, Han and Callan, "Scaling deep contrastive learning batch size
     under memory limited setup", RepL4NLP 2021; Chen, Xu, Zhang and Guestrin, "Training deep nets
@@ -65,6 +73,8 @@ class CrossEncoderLoss(TextLoss):
         activation_fn: nn.Module | None = None,
     ):
         super().__init__(model, loss, mini_batch_size, cached)
+        if not isinstance(model, CrossEncoder):
+            raise ValueError(f"model must be a CrossEncoder, got a {type(model).__name__}")
         if model.num_labels != 1:
             raise ValueError(f"model must have one output label, got {model.num_labels}")
         if activation_fn is not None and (
@@ -89,12 +99,13 @@ class CrossEncoderLoss(TextLoss):
             task: passed to the model's `preprocess`.
 
         Raises:
-            ValueError: inputs are not two columns, labels do not match the documents, there is no
-                document, or the loss refuses the labels.
+            ValueError: inputs are not two columns, a text is missing or a number, labels do not
+                match the documents, there is no document, or the loss refuses the labels.
         """
         if len(inputs) != 2:
             raise ValueError(
-                f"inputs must be two columns, queries and lists of documents, got {len(inputs)}"
+                "inputs must be two columns, queries and lists of documents, beside the labels "
+                f"({', '.join(LABELS)}), got {len(inputs)}{ADVICE * (len(inputs) > 2)}"
             )
         queries, documents = inputs
         lengths = check_columns(queries, documents, labels)

@@ -74,7 +74,7 @@ class EncoderLoss(TextLoss):
         scale: the factor of the similarities, > 0. Default: 20 for "cosine", whose values lie in
             [-1, 1], and 1 for the others, as in the library's `MultipleNegativesRankingLoss`.
         negatives: "batch", or "own" for the documents of the query alone. Default: "batch" if the
-            loss has `grades`, else "own". Give "batch" to such a loss only if its labels are grades.
+            loss has `grades`, else "own": give such a loss "batch" only if its labels are grades.
         mini_batch_size: the number of texts that the model embeds at a time, >= 1. Default: the
             number of queries in the batch.
         cached: whether mini-batches are computed again in the backward pass. Default: False.
@@ -221,8 +221,9 @@ class ListCollator:
             `prompts` of these names, which `encode_query` and `encode_document` use.
 
     Raises:
-        ValueError: prompts have another name. In training: a row has other columns, labels do not
-            match the documents, a text is not a text, or no query of the batch has a document.
+        ValueError: prompts have another name. In training: a row has other columns, labels are no
+            numbers or do not match the documents, a text is not a text, or no query of the batch
+            has a document.
     """
 
     valid_label_columns = LABELS
@@ -241,19 +242,26 @@ class ListCollator:
         Args:
             features: the rows of a batch.
         """
-        *texts, labeled = columns_of(features[0])
-        queries, documents = ([row[name] for row in features] for name in texts)
-        labels = [torch.as_tensor(row[labeled], dtype=torch.float32) for row in features]
+        names = columns_of(features[0])
+        queries, documents, given = ([row[name] for row in features] for name in names)
+        labels = []
+        for query, own in zip(queries, given, strict=True):
+            try:
+                labels.append(torch.as_tensor(own, dtype=torch.float32))
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"{names[2]} must be numbers, got {own!r} for the query {query!r}"
+                ) from None
         check_columns(queries, documents, labels)
         flat = [text for each in documents for text in each]
         ids: dict[str, int] = {}
         batch: dict[str, Any] = {"label": labels}
         if "dataset_name" in features[0]:
             batch["dataset_name"] = features[0]["dataset_name"]
-        for name, task, column in zip(texts, ("query", "document"), (queries, flat), strict=True):
+        for name, task, column in zip(names, ("query", "document"), (queries, flat), strict=False):
             for text in column:
                 if not isinstance(text, str):
-                    raise ValueError(f"{name} must be text, got {text!r}")
+                    raise ValueError(f"{name} must be texts, got {text!r}")
             tokens = self.preprocess(column, prompt=self.prompts[task], task=task)
             batch |= {f"{name}_{key}": value for key, value in tokens.items()}
             batch[f"{name}_{TEXT_ID}"] = torch.tensor([ids.setdefault(x, len(ids)) for x in column])

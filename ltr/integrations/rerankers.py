@@ -1,4 +1,4 @@
-"""How well a reranker or retriever ranks lists: metrics with intervals, before and after training."""
+"""How well a reranker or retriever ranks lists: metrics with intervals, also after training."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -17,13 +17,12 @@ from sentence_transformers.multi_vector_encoder import MultiVectorEncoderTrainer
 from torch import nn
 
 from ltr.gains import Gain
-from ltr.integrations.adapter import columns_of
+from ltr.integrations.adapter import check_texts, columns_of
 from ltr.integrations.encoder import Encoder
 from ltr.metrics import Comparison
 from ltr.metrics.named import Metric
 from ltr.reports import Evaluation, evaluate
 from ltr.reports.evaluation import DEFAULT
-
 
 Trainer = (
     CrossEncoderTrainer
@@ -31,6 +30,7 @@ Trainer = (
     | SparseEncoderTrainer
     | MultiVectorEncoderTrainer
 )
+
 
 class JudgedList(NamedTuple):
     """A list of documents to score: the query's name and text, the documents and their labels."""
@@ -62,8 +62,8 @@ def evaluate_reranker(
 
     For an evaluator of sentence-transformers, the lists, documents and binary labels are the
     evaluator's. By default, tied scores count as the average over all their orders, so NDCG@k of
-    each query equals the evaluator's. Scores of a `CrossEncoder` are logits: its activation function
-    is not applied, because it could round distinct scores to the same value. The mean for a
+    each query equals the evaluator's. A `CrossEncoder` gives logits: its activation function is not
+    applied, because it could round distinct scores to the same value. The mean for a
     `CrossEncoderNanoBEIREvaluator` is over all queries; the evaluator's own mean is over the data
     sets.
 
@@ -86,10 +86,10 @@ def evaluate_reranker(
         name: a name for the scores, in tables and plots.
 
     Raises:
-        ValueError: model or data is of another type; data has no document; a row lacks a column, or
-            a sample lacks a key; a sample has both "negative" and "documents", or an empty "documents";
-            labels do not match the documents; or `ltr.reports.evaluate` refuses a label or an
-            option.
+        ValueError: model or data is of another type; data has no document; a row has other columns,
+            or a sample lacks a key; a sample has both "negative" and "documents", or an empty
+            "documents"; a text is missing or a number; labels are no numbers, below 0 or not
+            finite, or do not match the documents; or an option is invalid.
     """
     if not isinstance(model, CrossEncoder | Encoder):
         raise ValueError(
@@ -239,18 +239,21 @@ def rows(data: Iterable[dict[str, Any]]) -> list[JudgedList]:
     for number, row in enumerate(data):
         if not isinstance(row, Mapping):
             raise ValueError(f"data must have a dict in each row, got {row!r} in row {number}")
-        names = columns_of(row, f" in row {number}")
+        where = f" in row {number}"
+        names = columns_of(row, where)
         query, documents, labels = (row[name] for name in names)
-        sized = all(hasattr(x, "__len__") for x in (documents, labels))
-        if isinstance(documents, str) or not sized:
-            raise ValueError(
-                "data must have a list of documents and a list of labels in each row, "
-                f"got {documents!r} and {labels!r} in row {number}"
-            )
+        check_texts(query, documents, where)
+        if isinstance(labels, str) or not hasattr(labels, "__len__"):
+            raise ValueError(f"{names[2]} must be a list of numbers, got {labels!r}{where}")
         if len(documents) != len(labels):
             raise ValueError(
-                f"{names[-1]} must have one value for each document, got {len(labels)} for "
-                f"{len(documents)} documents in row {number}"
+                f"{names[2]} must have one value for each document, got {len(labels)} for "
+                f"{len(documents)} documents{where}"
             )
+        values = np.asarray(labels)
+        if values.dtype.kind not in "biuf":
+            raise ValueError(f"{names[2]} must be numbers, got {labels!r}{where}")
+        if not (np.isfinite(values) & (values >= 0)).all():
+            raise ValueError(f"{names[2]} must be finite and >= 0, got {labels!r}{where}")
         lists.append(JudgedList(str(number), query, documents, labels))
     return lists

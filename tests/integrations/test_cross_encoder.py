@@ -320,6 +320,17 @@ def test_wrong_options(model, options, message):
         CrossEncoderLoss(model, **{"loss": SoftmaxLoss(), **options})
 
 
+def test_a_model_or_loss_of_another_class_is_named(model):
+    with pytest.raises(ValueError, match=r"^model must be a CrossEncoder, got a Linear$"):
+        CrossEncoderLoss(nn.Linear(2, 1), SoftmaxLoss())
+    with pytest.raises(ValueError, match=r"^loss must be a RankingLoss, got a CrossEncoderLoss$"):
+        CrossEncoderLoss(model, CrossEncoderLoss(model, SoftmaxLoss()))  # not a page of its modules
+    with pytest.raises(
+        ValueError, match=r"^loss must be a RankingLoss, got the class SoftmaxLoss$"
+    ):
+        CrossEncoderLoss(model, SoftmaxLoss)
+
+
 def test_a_classifier_of_several_classes_is_refused(model_path):
     several = CrossEncoder(
         model_path, num_labels=3, device="cpu", model_kwargs={"ignore_mismatched_sizes": True}
@@ -331,7 +342,14 @@ def test_a_classifier_of_several_classes_is_refused(model_path):
 @pytest.mark.parametrize(
     ("inputs", "labels", "message"),
     [
-        ([["a"], [["b"]], [["c"]]], [[1]], r"^inputs must be two columns.*got 3"),
+        (
+            [["a"], [["b"]], [["c"]]],
+            [[1]],
+            r"^inputs must be two col.*got 3: choose.*select",
+        ),
+        ([["a"], [["b", None]]], [[1, 0]], r"^documents must be texts, got None for the query 'a'"),
+        ([[2], [["b"]]], [[1]], r"^query must be texts, got 2"),
+        ([[["b"]], ["a"]], [[1]], r"^the column of queries must stand before that of documents"),
         ([["a"], ["b"]], [[1]], r"^documents must be a list of texts.*'b'"),
         (
             [["a"], [["b"]]],

@@ -170,9 +170,7 @@ def test_pairs_have_the_gradient_of_the_librarys_loss(model_path):
 def test_a_teachers_scores_are_not_beside_zeros_of_other_queries(model, loss):
     data = rows()
     low = [{**row, "labels": [label - 9.0 for label in row["labels"]]} for row in data]
-    values = [
-        EncoderLoss(model, loss).eval()(*of_rows(model, some)).item() for some in (data, low)
-    ]
+    values = [EncoderLoss(model, loss).eval()(*of_rows(model, some)).item() for some in (data, low)]
     assert values[1] == pytest.approx(values[0], abs=1e-5)  # a teacher's logits have no zero point
     of_grades = EncoderLoss(model, loss, negatives="batch").eval()(*of_rows(model, data)).item()
     assert of_grades != pytest.approx(values[0], abs=1e-3)
@@ -281,8 +279,13 @@ def test_prompts_are_those_of_encode_query(model_path):
         ({"labels": 1.0}, r"labels must be a tensor \(documents,\)"),
         ({"documents": "a text"}, "documents must be a list of texts"),
         ({"documents": [], "labels": []}, "documents must not all be empty"),
-        ({"documents": [1, 2], "labels": [0, 1]}, "documents must be text, got 1"),
-        ({"more": "x"}, "data must have a query, its documents and labels"),
+        ({"documents": [1, 2], "labels": [0, 1]}, "documents must be texts, got 1"),
+        ({"documents": ["a", None]}, "documents must be texts, got None for the query 'red'"),
+        ({"query": None}, "query must be texts, got None"),
+        ({"query": ["red"]}, r"the column of queries must stand before that of doc.*\['red'\]"),
+        ({"labels": ["1", "0"]}, r"labels must be numbers, got \['1', '0'\] for the query 'red'"),
+        ({"labels": [1, None]}, r"labels must be numbers, got \[1, None\] for the query 'red'"),
+        ({"more": "x"}, r"data must have a query.*'more'\]: choose three with .data\.select"),
         ({"labels": [float("nan"), 1.0]}, "labels must be finite"),
         ({"labels": [-1.0, 1.0]}, "labels must be >= 0"),
     ],

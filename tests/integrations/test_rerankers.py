@@ -152,19 +152,40 @@ def test_graded_labels_in_the_form_of_training(model):
         (3, r"^data must be a reranking evaluator or a data set, got 3"),
         (
             [{"query": "a", "documents": ["b"]}],
-            r"^data must have .*\['query', 'documents'\] in row 0",
+            r"^data must have .*'documents'\] in row 0$",
         ),
-        ([{"query": "a", "label": [1]}], r"^data must have .*\['query', 'label'\] in row 0"),
+        ([{"query": "a", "label": [1]}], r"^data must have .*\['query', 'label'\] in row 0$"),
+        (
+            [{"qid": 1, "query": "a", "d": ["b"], "label": [1]}],
+            r"^data must have .*'label'\] in row 0: choose three with .data\.select",
+        ),
+        ([{"d": ["b"], "query": "a", "label": [1]}], r"^the column of queries must stand before"),
+        (
+            [{"query": "a", "d": [None], "label": [1]}],
+            r"^documents must be texts, got None in row",
+        ),
+        (
+            [{"query": "a", "d": ["b"], "label": ["1"]}],
+            r"^label must be numbers, got \['1'\] in",
+        ),
+        ([{"query": "a", "d": ["b"], "label": [None]}], r"^label must be numbers, got \[None\] in"),
         ([{"query": "a", "d": ["b"], "label": [1, 2]}], r"^label must have one value .*2 for 1"),
         ([], r"^data must have at least one document, got none"),
         ([3], r"^data must have a dict in each row, got 3 in row 0"),
-        ([{"query": "a", "d": "bc", "label": [1, 2]}], r"^data must have a list .* 'bc' and"),
-        ([{"query": "a", "d": ["b"], "label": None}], r"^data must have a list .* and None in row"),
+        ([{"query": "a", "d": "bc", "label": [1, 2]}], r"^documents must be a list .* 'bc' in row"),
+        ([{"query": "a", "d": ["b"], "label": None}], r"^label must be a list .* got None in row"),
     ],
 )
 def test_wrong_data(model, data, message):
     with pytest.raises(ValueError, match=message):
         evaluate_reranker(model, data)
+
+
+@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf")])
+def test_a_wrong_label_is_named_by_its_row(model, wrong):
+    good = {"query": "a", "d": ["b", "c", "d"], "label": [1, 0, 0]}
+    with pytest.raises(ValueError, match=r"^label must be finite and >= 0, got .* in row 1$"):
+        evaluate_reranker(model, [good, {**good, "label": [1, 0, wrong]}])
 
 
 @pytest.mark.parametrize(
