@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback
 
+from ltr.integrations.adapter import TextLoss, check_ranking_loss
 from ltr.losses import RankingLoss
 from ltr.ragged import Lengths, check_lengths, chunks, group_by_qid
 from ltr.shapes import check_lists, check_number, check_whole, upcast
@@ -22,7 +23,7 @@ class CollapseAlarm(TrainerCallback):
     """Warns once if the scores within lists become nearly equal: the model may not rank any more.
 
     Make the alarm with the training loss, and pass it to a trainer as a callback. The loss is a
-    `RankingLoss`, which may be inside a `CrossEncoderLoss` or a `compute_loss_func`. From
+    `RankingLoss`, a `CrossEncoderLoss` or `EncoderLoss`, or what a `compute_loss_func` calls. From
     `on_train_begin` to `on_train_end` the alarm reads the scores and labels that the loss gets.
     Without a trainer, call `update` in every step.
 
@@ -41,7 +42,7 @@ class CollapseAlarm(TrainerCallback):
         least: the least allowed spread, in units of the scores, >= 0. Default: 1e-4.
 
     Raises:
-        ValueError: an option is invalid, or `loss` is not a `RankingLoss`.
+        ValueError: an option is invalid, or `loss` is not one of these losses.
 
     >>> alarm, labels = CollapseAlarm(window=2), torch.tensor([0, 1, 1])
     >>> with warnings.catch_warnings(record=True) as found:
@@ -54,13 +55,15 @@ class CollapseAlarm(TrainerCallback):
 
     def __init__(
         self,
-        loss: RankingLoss | None = None,
+        loss: RankingLoss | TextLoss | None = None,
         window: int = 20,
         fraction: float = 0.01,
         least: float = 1e-4,
     ):
-        if loss is not None and not isinstance(loss, RankingLoss):
-            raise ValueError(f"loss must be a RankingLoss, got {loss!r}")
+        if isinstance(loss, TextLoss):
+            loss = loss.loss
+        if loss is not None:
+            check_ranking_loss(loss)
         if check_number("fraction", fraction, minimum=0.0) > 1:
             raise ValueError(f"fraction must be from 0 to 1, got {fraction!r}")
         self.loss = loss

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from sentence_transformers.cross_encoder import CrossEncoder
 from torch import Tensor, nn
 
-from ltr.integrations import CollapseAlarm
+from ltr.integrations import CollapseAlarm, CrossEncoderLoss
 from ltr.losses import SoftmaxLoss
 
 LABELS = torch.tensor([0.0, 1.0, 2.0, 0.0, 1.0])
@@ -101,6 +102,12 @@ def test_a_trainer_reads_the_scores_of_the_training_alone():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         step(training)
+
+
+def test_the_loss_may_be_inside_a_text_loss(model_path):
+    loss = SoftmaxLoss()
+    model = CrossEncoder(model_path, device="cpu")
+    assert CollapseAlarm(CrossEncoderLoss(model, loss)).loss is loss
 
 
 def test_other_processes_do_not_look():
