@@ -145,7 +145,8 @@ class EncoderLoss(TextLoss):
         if len(query_ids) != len(labels) or len(text_ids) != lengths.sum():
             raise ValueError(
                 f"labels must have a value for each of {len(text_ids)} documents of "
-                f"{len(query_ids)} queries, got {int(lengths.sum())} of {len(labels)}"
+                f"{len(query_ids)} queries, got {int(lengths.sum())} of {len(labels)}: if the data "
+                'are an IterableDataset, set accelerator_config={"dispatch_batches": False}'
             )
         size = self.mini_batch_size or len(query_ids)
         queries = self._embed(features[0], len(query_ids), size, "query")
@@ -218,7 +219,8 @@ class ListCollator:
     Args:
         model: the model, whose `preprocess` makes the tokens.
         prompts: texts put before each "query" and each "document". Default: the model's own
-            `prompts` of these names, which `encode_query` and `encode_document` use.
+            `prompts` of these names, which `encode_query` and `encode_document` use. The argument
+            `prompts` of the trainer has no effect, since it is for the library's collators.
 
     Raises:
         ValueError: prompts have another name. In training: a row has other columns, labels are no
