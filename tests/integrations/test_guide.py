@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from ltr.integrations import evaluate_reranker
+from ltr.rerank import CandidateLists
 
 from .conftest import corpus, save_model
 
@@ -42,8 +43,12 @@ def blocks_of(page: Path) -> list[str]:
 
 def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     save_model(Path("microsoft/MiniLM-L12-H384-uncased"), dropout=0.1)
-    write_lists(tmp_path / "lists.jsonl", 20)
+    lists = {name: corpus(20)[name] for name in ("query", "documents", "labels")}
+    rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    named = [{"qid": str(i), "doc_ids": ["a"], **row} for i, row in enumerate(rows)]
+    CandidateLists(named, {}, 0).write(tmp_path / "lists.jsonl")  # as `ltr lists` writes it
     names: dict = {}
     page = ROOT / "docs" / "text-rerankers.md"
     blocks = [block for block in blocks_of(page) if "peft" not in block]  # see test_lora.py
