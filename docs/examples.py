@@ -32,10 +32,15 @@ PROGRAMS = {
     "fuse_and_diversify": "Fuse and diversify",
     "slices_and_probabilities": "Slices and calibration",
 }
+TEXT = ["rerank_text", "search"]
 HEAD = """# Examples: short programs to copy
 
 Each program is at most 60 lines, needs no data, and runs in seconds: `python examples/shop.py` in a
-clone. `rerank_text.py` and `search.py` are for [text rerankers](text-rerankers.md).
+clone.
+"""
+FOOT = """## Text rerankers
+
+These need a model and [lists of texts](text-rerankers.md#lists).
 """
 
 
@@ -57,11 +62,14 @@ def section(name: str, title: str, said: str, drawn: bool) -> str:
     parts = [f"## {title}", about[0].upper() + about[1:], f"```output\n{said}\n```"]
     if drawn:
         parts.append(f"![What {name}.py draws](img/examples/{name}.png)")
-    parts.append(
-        # ruff, which formats Python in pages, would break the line that includes the program
-        f'??? example "examples/{name}.py"\n\n    ``` {{.python}}\n    --8<-- "examples/{name}.py"'
-    )
-    return "\n\n".join(parts) + "\n    ```"
+    return "\n\n".join([*parts, included(name)])
+
+
+def included(name: str) -> str:
+    """Return what shows a program on the page."""
+    # ruff, which formats Python in pages, would break the line that includes the program
+    code = f'    ``` {{.python}}\n    --8<-- "examples/{name}.py"\n    ```'
+    return f'??? example "examples/{name}.py"\n\n{code}'
 
 
 def main() -> None:
@@ -75,6 +83,7 @@ def main() -> None:
             if drawn:
                 shutil.copy(drawn[0], PICTURES / f"{name}.png")
             sections.append(section(name, title, said, bool(drawn)))
+    sections += [FOOT.rstrip(), *map(included, TEXT)]
     PAGE.write_text("\n\n".join(sections) + "\n")
 
 

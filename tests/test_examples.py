@@ -149,9 +149,12 @@ def test_trade_off(tmp_path, capsys):
 def test_the_page_includes_the_programs():
     script = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "examples.py")))
     lines = script.PAGE.read_text().splitlines()
-    assert [f'    --8<-- "examples/{name}.py"' in lines for name in script.PROGRAMS] == [
-        True
-    ] * len(script.PROGRAMS)
+    for path in (ROOT / "examples").glob("*.py"):
+        shown = path.stem in [*script.PROGRAMS, *script.TEXT]
+        assert (f'    --8<-- "examples/{path.name}"' in lines) == shown, path.name
+    assert script.PAGE.read_text().startswith(script.HEAD)
+    foot = "\n\n".join([script.FOOT.rstrip(), *map(script.included, script.TEXT)])
+    assert script.PAGE.read_text().endswith(f"\n\n{foot}\n")
 
 
 @pytest.mark.slow  # runs all programs at their full size
