@@ -1,5 +1,6 @@
 """The dispatcher: what it loads, what it says, how it ends."""
 
+import runpy
 import subprocess
 import sys
 from importlib import import_module
@@ -58,6 +59,17 @@ def test_control_characters_of_a_name_do_not_reach_the_terminal(ltr, odd):
 
 def test_version(ltr):
     assert ltr("--version").out == f"ltr {package.__version__}\n"
+
+
+def test_python_runs_the_package(monkeypatch, capsys):
+    for args, code in (["--version"], 0), (["nonsense"], 2):
+        monkeypatch.setattr(sys, "argv", ["ltr", *args])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_module("ltr", run_name="__main__")
+        assert end.value.code == code
+    out, err = capsys.readouterr()
+    assert out == f"ltr {package.__version__}\n"
+    assert "nonsense" in err
 
 
 def test_no_command_is_help_and_an_error(ltr):
