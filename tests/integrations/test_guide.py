@@ -10,8 +10,11 @@ import runpy
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
+from datasets import Dataset
+from sentence_transformers.cross_encoder import CrossEncoder
 
 from ltr.integrations import evaluate_reranker
 from ltr.rerank import CandidateLists
@@ -72,6 +75,19 @@ def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
 
     untrained = SentenceTransformer("microsoft/MiniLM-L12-H384-uncased").encode("red cat")
     assert abs(trained - untrained).max() > 0
+
+
+def test_rows_of_one_document_become_lists(model_path):
+    page = (ROOT / "docs" / "text-rerankers.md").read_text(encoding="utf-8")
+    [made] = re.findall(r"^`(Dataset\.from_pandas.*)`\.$", page, re.MULTILINE)
+    columns = corpus(12)
+    frame = pd.DataFrame(columns).explode(["documents", "labels"])
+    frame = frame.rename(columns={"documents": "document", "labels": "label"})
+    lists = eval(made, {"Dataset": Dataset, "frame": frame})
+    assert [*lists.to_dict().values()] == [*columns.values()]
+    model = CrossEncoder(model_path, device="cpu")
+    found, expected = (evaluate_reranker(model, x) for x in (lists, Dataset.from_dict(columns)))
+    assert found["ndcg@10"] == expected["ndcg@10"]
 
 
 def run_readme(model: str, monkeypatch) -> dict:
