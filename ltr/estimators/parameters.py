@@ -162,22 +162,16 @@ def _has_width(scorer: Scorer, transform: FeatureTransform) -> bool:
     return any(True for _ in scorer.parameters()) or transform.num_features is not None
 
 
-def for_trial(settings: Settings, lists: int, part: float = 1.0) -> Settings:
-    """Return the settings of the one member that networks or columns are chosen by.
-
-    Args:
-        settings: the settings of the networks.
-        lists: the number of training lists of the trial.
-        part: the fraction of the training of `Settings.choice`.
-    """
+def for_trial(settings: Settings, lists: int) -> Settings:
+    """Return the settings of the one member that networks and columns are chosen by."""
     choice = settings.choice
-    epochs = math.ceil(part * choice.steps / math.ceil(lists / settings.batch_size))
+    epochs = math.ceil(choice.steps / math.ceil(lists / settings.batch_size))
     return replace(
         settings,
         members=1,
         schedule="cycle",
         learning_rate=choice.learning_rate,
-        max_epochs=max(math.ceil(part * choice.epochs), epochs),
+        max_epochs=max(choice.epochs, epochs),
         verbose=0,
     )
 

@@ -28,9 +28,6 @@ from ltr.models import RankingModel
 _LISTS = 10_000
 """A trial trains on at most this many lists."""
 
-_OF_KINDS = 1 / 3
-"""The kinds of networks are compared after this fraction of a trial: they differ early."""
-
 _VALUES = 1 << 23
 """The linear models are fitted on about this many values: documents times transformed columns."""
 
@@ -74,25 +71,26 @@ class _Gain:
 
 @dataclass(frozen=True)
 class Trial:
-    """One member, trained for a short time.
+    """One member of some settings, trained for a short time.
 
     Attributes:
+        settings: those of the networks.
         model: the member with its transform.
         seed: the seed of its training.
     """
 
+    settings: Settings
     model: RankingModel
     seed: int
 
 
-def try_out(settings: Settings, lists: ListDataset, of_lists: bool, part: float = 1.0) -> Trial:
+def try_out(settings: Settings, lists: ListDataset, of_lists: bool) -> Trial:
     """Train one member on some of the lists.
 
     Args:
         settings: those of the networks.
         lists: the training lists.
         of_lists: whether the weights are those of lists, not of rows.
-        part: the fraction of a whole trial's training.
     """
     from ltr.estimators.training import train  # torchmetrics takes a while to import
 
@@ -101,7 +99,7 @@ def try_out(settings: Settings, lists: ListDataset, of_lists: bool, part: float 
     # useful.
     lists = evenly(lists, _LISTS)
     trained = train(
-        for_trial(settings, len(lists), part),
+        for_trial(settings, len(lists)),
         lists,
         None,
         known=None,
@@ -110,7 +108,7 @@ def try_out(settings: Settings, lists: ListDataset, of_lists: bool, part: float 
         callbacks=(),
     )
     model = RankingModel(trained.scorer, trained.transform).eval()
-    return Trial(model, trained.seed)
+    return Trial(settings, model, trained.seed)
 
 
 def choose_settings(
@@ -131,8 +129,8 @@ def choose_settings(
         of_lists: whether the weights are those of lists, not of rows.
 
     Returns:
-        The settings; the member of a whole trial with them, None if there was none; and a note that
-        relative columns were tried and not kept, otherwise "".
+        The settings; the member that was trained with them, None if there was nothing to try; and
+        a note that relative columns were tried and not kept, otherwise "".
     """
     first = candidates[0]
     sample = evenly(validation, first.choice.lists).to_fit()
@@ -153,19 +151,20 @@ def choose_settings(
             note = f"{_NOT_KEPT}: a linear model gained {gain}"
     else:
         relative = False
-    chosen = first
-    if len(candidates) > 1:
-        tried = [try_out(candidate, lists, of_lists, _OF_KINDS) for candidate in candidates]
-        chosen = candidates[int(np.argmax([score(trial).mean() for trial in tried]))]
-    if not relative:
-        return chosen, None, note
-    trial = try_out(chosen, lists, of_lists)
-    wider = with_relative(chosen)
-    wider_trial = try_out(wider, lists, of_lists)
-    gain = _Gain.of(score(wider_trial), score(trial))
-    if gain.exceeds(_CLEAR):
-        return wider, wider_trial, note
-    return chosen, trial, f"{_NOT_KEPT}: a network gained {gain}"
+    if len(candidates) == 1 and not relative:
+        return first, None, note
+    tried = [try_out(candidate, lists, of_lists) for candidate in candidates]
+    measured = [score(trial) for trial in tried]
+    best = int(np.argmax([values.mean() for values in measured]))
+    chosen = tried[best]
+    if relative:
+        wider = try_out(with_relative(chosen.settings), lists, of_lists)
+        gain = _Gain.of(score(wider), measured[best])
+        if gain.exceeds(_CLEAR):
+            chosen = wider
+        else:
+            note = f"{_NOT_KEPT}: a network gained {gain}"
+    return chosen.settings, chosen, note
 
 
 def linear_scores(lists: ListDataset, validation: ListDataset) -> tuple[np.ndarray, np.ndarray]:

@@ -25,14 +25,7 @@ from ltr.datasets import (
 )
 from ltr.estimators import Blend, NeuralRanker, parameters, screening
 from ltr.estimators.columns import Column, choose_columns
-from ltr.estimators.parameters import (
-    LARGE,
-    default_transform,
-    for_trial,
-    kinds,
-    max_levels,
-    settings,
-)
+from ltr.estimators.parameters import LARGE, default_transform, kinds, max_levels, settings
 from ltr.estimators.scoring import values_of_lists
 from ltr.losses import SoftmaxLoss
 from ltr.metrics import MRR
@@ -388,16 +381,6 @@ def test_both_kinds_of_networks_are_tried_on_large_tables():
     own: list[dict[str, Any]] = [{"scorer": MLPScorer()}, {"transform": TableTransform()}]
     for given in [*own, {"monotone": {"x0": 1}}]:
         assert kinds(NeuralRanker(**given), LARGE) == ("bins",)
-
-
-def test_kinds_are_compared_after_a_third_of_a_trial():
-    large = settings(NeuralRanker(), 100_000, 4000)
-    epochs = {
-        lists: [for_trial(large, lists, part).max_epochs for part in (1.0, 1 / 3)]
-        for lists in (1024, 10_000)
-    }
-    # At least 300 steps and 4 epochs; a step has 64 lists.
-    assert epochs == {1024: [19, 7], 10_000: [4, 2]}
 
 
 @pytest.mark.parametrize(("bins", "periodic", "kind"), [(0.1, 0.2, "periodic"), (0.2, 0.1, "bins")])
