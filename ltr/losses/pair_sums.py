@@ -97,8 +97,7 @@ class _PairSums(Rule):
 
         The gradient with respect to the scores is (..., n), and 0 if `slopes` is False.
         """
-        order = descending_order(scores, mask)
-        lists = rank_lists(scores, labels, mask, weights, self.pair_weights, order)
+        lists = rank_lists(scores, labels, mask, weights, self.pair_weights)
         s = lists.scores
         total, weight = s.new_zeros(s.shape[:-1]), s.new_zeros(s.shape[:-1])
         gradient = torch.zeros_like(s)
@@ -110,18 +109,17 @@ class _PairSums(Rule):
                 gradient[..., rows] += tile.rows
                 gradient[..., columns] += tile.columns
         if self.slopes:
-            gradient = in_list_order(gradient, order)
+            gradient = in_list_order(gradient, lists.order)
         return total, weight, gradient
 
     def _plain_slopes(self, scores: Tensor, labels: Tensor, mask: Maybe, weights: Maybe) -> Tensor:
         """Return the gradient of the sum of weight * cost over all pairs, differentiable too."""
-        order = descending_order(scores.detach(), mask)
-        lists = rank_lists(scores, labels, mask, weights, self.pair_weights, order)
+        lists = rank_lists(scores, labels, mask, weights, self.pair_weights)
         whole = slice(None)
         sums = block_sums(self.cost, self.pair_weights, lists, whole, whole, True)
         assert sums.rows is not None
         assert sums.columns is not None
-        return in_list_order(sums.rows + sums.columns, order)
+        return in_list_order(sums.rows + sums.columns, lists.order)
 
 
 def logistic_temperature(cost: PairCost) -> float | None:
@@ -155,8 +153,7 @@ def pair_curvature(
     >>> pair_curvature(1.0, PairWeights(), scores, labels)
     (tensor([0.5000, 0.2500, 0.2500]), tensor(2.))
     """
-    order = descending_order(scores, mask)
-    lists = rank_lists(scores, labels, mask, weights, pair_weights, order)
+    lists = rank_lists(scores, labels, mask, weights, pair_weights)
     s, y, valid = lists[:3]
     curvature, weight = torch.zeros_like(s), s.new_zeros(s.shape[:-1])
     for rows, columns in half_tiles(s):
@@ -169,7 +166,7 @@ def pair_curvature(
         curvature[..., rows] += each.sum(-1)
         curvature[..., columns] += each.sum(-2)
         weight += w.sum((-1, -2))
-    return in_list_order(curvature, order) / temperature**2, weight
+    return in_list_order(curvature, lists.order) / temperature**2, weight
 
 
 def half_tiles(scores: Tensor) -> Iterator[tuple[slice, slice]]:
@@ -185,7 +182,8 @@ def half_tiles(scores: Tensor) -> Iterator[tuple[slice, slice]]:
 class RankedLists(NamedTuple):
     """Lists with their items by descending score, padding last: (..., n) each.
 
-    `columns` are the inputs of `PairWeights.by_item`. The other tensors are 0 for padding.
+    `columns` are the inputs of `PairWeights.by_item`, and `order` is the index of each item in the
+    list. The other tensors are 0 for padding.
     """
 
     scores: Tensor
@@ -193,6 +191,7 @@ class RankedLists(NamedTuple):
     valid: Tensor | None
     weights: Tensor | None
     columns: tuple[Tensor, ...]
+    order: Tensor
 
 
 def rank_lists(
@@ -201,14 +200,12 @@ def rank_lists(
     mask: Tensor | None,
     weights: Tensor | None,
     pair_weights: PairWeights,
-    order: Tensor | None = None,
 ) -> RankedLists:
     """Return the lists (..., n) by descending score, with the columns of the pair weights.
 
-    Cost: one sort, or none if the order by descending score is given as `order` (..., n).
+    Cost: one sort.
     """
-    if order is None:
-        order = descending_order(scores.detach(), mask)
+    order = descending_order(scores, mask)
     mask = None if mask is None else mask.gather(-1, order)
     labels = masked_fill(labels.gather(-1, order), mask)
     return RankedLists(
@@ -217,6 +214,7 @@ def rank_lists(
         None if mask is None else mask.to(scores.dtype),
         None if weights is None else masked_fill(weights.gather(-1, order), mask),
         tuple(column.detach() for column in pair_weights.columns(labels, mask)),
+        order,
     )
 
 
@@ -280,7 +278,7 @@ def tile_weights(
     They have the sign of the difference of the labels, and the second result is None; if
     `both_orders` is True, the results are the weights of the two orders.
     """
-    s, _, _, u, items = lists
+    s, u, items = lists.scores, lists.weights, lists.columns
     by_rank = rank_matrix(pair_weights, s, rows, columns)
     upper = [column[..., rows, None] for column in items]
     lower = [column[..., None, columns] for column in items]
