@@ -52,6 +52,12 @@ class RelevantArguments(EmptyArguments, total=False):
     relevant_from: float | None
 
 
+class SetArguments(RelevantArguments, total=False):
+    """The arguments of the functions with `empty`, `relevant_from` and `threshold`."""
+
+    threshold: float | None
+
+
 class BinaryArguments(TiesArguments, RelevantArguments, total=False):
     """The arguments of the functions with `empty`, `ties` and `relevant_from`."""
 

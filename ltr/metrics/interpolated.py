@@ -6,7 +6,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.metrics.core import RelevantArguments, RelevantCore, RetrievedCore, measured_by
+from ltr.metrics.core import RelevantCore, RetrievedCore, SetArguments, measured_by
 from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import TieOrder
 from ltr.shapes import check_choice, check_number, largest, positions
@@ -53,9 +53,8 @@ def interpolated_precision(
     labels: Tensor,
     *,
     recall: float | None = None,
-    threshold: float | None = None,
     ties: TieOrder = "stable",
-    **shared: Unpack[RelevantArguments],
+    **shared: Unpack[SetArguments],
 ) -> Tensor:
     """Interpolated precision: the largest precision at any rank with at least a given recall.
 

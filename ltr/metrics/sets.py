@@ -6,7 +6,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import RelevantArguments, RelevantCore, RetrievedCore, measured_by
+from ltr.metrics.core import RelevantCore, RetrievedCore, SetArguments, measured_by
 from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.shapes import check_number
 
@@ -67,12 +67,7 @@ class SetFBetaCore(SetCore):
 
 @measured_by(SetFBetaCore)
 def set_f_beta(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    threshold: float | None = None,
-    beta: float = 1.0,
-    **shared: Unpack[RelevantArguments],
+    scores: Tensor, labels: Tensor, *, beta: float = 1.0, **shared: Unpack[SetArguments]
 ) -> Tensor:
     """F-beta of the retrieved items: (1 + beta^2) P R / (beta^2 P + R), like `f_beta` at a cutoff.
 
@@ -103,13 +98,7 @@ def set_f_beta(
 
 
 @measured_by(SetPrecisionCore)
-def set_precision(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    threshold: float | None = None,
-    **shared: Unpack[RelevantArguments],
-) -> Tensor:
+def set_precision(scores: Tensor, labels: Tensor, **shared: Unpack[SetArguments]) -> Tensor:
     """Set precision: the fraction of relevant items among the retrieved items.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
@@ -135,13 +124,7 @@ def set_precision(
 
 
 @measured_by(SetRecallCore)
-def set_recall(
-    scores: Tensor,
-    labels: Tensor,
-    *,
-    threshold: float | None = None,
-    **shared: Unpack[RelevantArguments],
-) -> Tensor:
+def set_recall(scores: Tensor, labels: Tensor, **shared: Unpack[SetArguments]) -> Tensor:
     """Set recall: the fraction of the relevant items that were retrieved.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
