@@ -100,7 +100,7 @@ class Date(columns.Date):
     """
 
     text_type: ClassVar[pa.DataType] = pa.large_string()
-    """The type with which the column is read from a text file; see `table_files.typed`."""
+    """The type with which the column is read from a text file: it tells dates from other text."""
 
     def read(self, name: str, column: pa.ChunkedArray, dtype: Any = np.float32) -> np.ndarray:
         """Return a column's values, rounded to float32, (rows, width); see `read_dates`."""
@@ -140,7 +140,7 @@ class Category(columns.Category):
     def text_type(self) -> pa.DataType:
         """The type with which the column is read from a text file."""
         if self.kind == "number" and all(_WHOLE.fullmatch(level) for level in self.levels):
-            return pa.int64()  # float64 would round large identifiers; see `typed`
+            return pa.int64()  # float64 would round large identifiers
         return _TEXT_TYPES[self.kind]
 
     def fit(self, counts: Mapping[str, int], max_levels: int) -> "Category":

@@ -281,14 +281,12 @@ def fit_numbers(
 def _before_loading(
     transform: FeatureTransform, state_dict: dict[str, Any], prefix: str, *_: Any
 ) -> None:
-    for name, buffer in transform.named_buffers(recurse=False):
+    own = [*transform.named_buffers(recurse=False), *transform.named_parameters(recurse=False)]
+    for name, empty in own:
         value = state_dict.get(prefix + name)
-        if isinstance(value, Tensor) and not buffer.numel():
-            setattr(transform, name, buffer.new_zeros(value.shape))
-    for name, parameter in [*transform.named_parameters(recurse=False)]:
-        value = state_dict.get(prefix + name)
-        if isinstance(value, Tensor) and not parameter.numel():
-            setattr(transform, name, nn.Parameter(parameter.detach().new_zeros(value.shape)))
+        if isinstance(value, Tensor) and not empty.numel():
+            new = empty.detach().new_zeros(value.shape)
+            setattr(transform, name, nn.Parameter(new) if isinstance(empty, nn.Parameter) else new)
 
 
 def _after_loading(transform: FeatureTransform, _: Any) -> None:
