@@ -105,11 +105,13 @@ def check_texts(query: Any, documents: Any, where: str) -> None:
     >>> check_texts("q", ["a", None], " in row 3")
     Traceback (most recent call last):
     ValueError: documents must be texts, got None in row 3
+    >>> check_texts(["a", "b"], "q", " in row 3")
+    Traceback (most recent call last):
+    ValueError: the column of queries must stand before that of documents, got a list in row 3
     """
     if isinstance(query, list | tuple):
         raise ValueError(
-            f"the column of queries must stand before that of documents, got the query {query!r}"
-            f"{where}"
+            f"the column of queries must stand before that of documents, got a list{where}"
         )
     if isinstance(documents, str) or not hasattr(documents, "__len__"):
         raise ValueError(

@@ -282,7 +282,7 @@ def test_prompts_are_those_of_encode_query(model_path):
         ({"documents": [1, 2], "labels": [0, 1]}, "documents must be texts, got 1"),
         ({"documents": ["a", None]}, "documents must be texts, got None for the query 'red'"),
         ({"query": None}, "query must be texts, got None"),
-        ({"query": ["red"]}, r"the column of queries must stand before that of doc.*\['red'\]"),
+        ({"query": ["red"]}, r"column of queries .* got a list for the query \['red'\]$"),
         ({"labels": ["1", "0"]}, r"labels must be numbers, got \['1', '0'\] for the query 'red'"),
         ({"labels": [1, None]}, r"labels must be numbers, got \[1, None\] for the query 'red'"),
         ({"more": "x"}, r"data must have a query.*'more'\]: choose three with .data\.select"),
