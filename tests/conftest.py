@@ -1,5 +1,6 @@
 """What all tests share: one thread per worker, and where the real data lies."""
 
+import atexit
 import gc
 import logging
 import os
@@ -7,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -20,6 +22,7 @@ import torch
 
 torch.set_num_threads(1)
 gc.disable()  # until the tests are collected
+atexit.register(gc.unfreeze)  # libraries look for what is left as Python ends
 
 # Keep bytecode even if the environment says not to: without it each process, those that tests start
 # too, compiles ltr again, which takes three seconds, and each worker the tests, which takes ten.
@@ -46,6 +49,30 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.set_threshold(100_000, 10, 10)
     gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> Iterator[None]:
+    """Collect what a module's tests leave, and let the collector pass over what stays.
+
+    Exports leave copies of classes, and the command line finds a class by its name. Besides,
+    exports call the collector, which takes a third of a second for all that the imports made.
+    """
+    keep_table_of_exporter()
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+def keep_table_of_exporter() -> None:
+    """Keep the table of operators that torch's ONNX exporter makes again for each export.
+
+    It is the same one for a version of ONNX, and takes half a second, a fifth of an export.
+    """
+    module = sys.modules.get("torch.onnx._internal.exporter._registration")
+    registry = getattr(module, "ONNXRegistry", None)
+    if registry is not None and not isinstance(vars(registry)["from_torchlib"], staticmethod):
+        registry.from_torchlib = staticmethod(cache(registry.from_torchlib))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,12 +1,11 @@
 """Running `ltr` in this process, on data and models that take no time."""
 
-import gc
 import hashlib
 import os
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,13 +63,6 @@ class Answer:
 Ltr = Callable[..., Answer]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def forget_copies() -> Iterator[None]:
-    """Remove copies of classes, which exports leave; the command line finds a class by its name."""
-    yield
-    gc.collect()
-
-
 @pytest.fixture
 def ltr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ltr:
     """`ltr(...)` in an empty folder that has `tiny.yaml` and a callback that interrupts."""
@@ -87,8 +79,6 @@ def ltr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         capsys.readouterr()
         code = main([str(arg) for arg in args])
         out, err = capsys.readouterr()
-        if args[:1] == ("export",):
-            gc.collect()
         return Answer(code, out, err)
 
     return run
