@@ -46,6 +46,10 @@ class RankingParser(LightningArgumentParser):
         """Raise an error with the message, which `explain` turns into one line."""
         raise _ParseError(message) from ex
 
+    def dump(self, *args: Any, **kwargs: Any) -> str:
+        """Return the configuration as text; it was checked when it was parsed."""
+        return super().dump(*args, **{"skip_validation": True, **kwargs})
+
 
 class SaveConfig(SaveConfigCallback):
     """Saves the configuration beside the logs of the run, but never over one that was read."""
