@@ -1,6 +1,7 @@
 """The commands on a Ray cluster of one node with two CPUs, against those in one process."""
 
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,9 @@ import torch
 from ltr.cli.arguments import LineParser
 from ltr.cli.errors import CommandError
 from ltr.cli.on_ray import add_workers, connect
+from ltr.datasets import Schema
+from ltr.datasets.column_steps import Number
+from ltr.models import LinearScorer, RankingModel
 
 from .conftest import make_table, write_letor
 
@@ -86,9 +90,80 @@ def options(ltr, tmp_path):
     return ["--config", "own.yaml", "--data", "TableDataModule", "--data.path", "letor"]
 
 
+@pytest.fixture
+def stand_in(monkeypatch):
+    """Modules in the place of Ray's whose workers work in this process, one after the other."""
+    from lightning.pytorch.plugins.environments import LightningEnvironment
+    from lightning.pytorch.strategies import SingleDeviceStrategy
+
+    class TorchTrainer:
+        def __init__(self, work, train_loop_config, scaling_config, run_config):
+            assert scaling_config.num_workers == 1
+            self.work = lambda: work(train_loop_config)
+            Path(run_config.storage_path, run_config.name).mkdir(parents=True)
+
+        def fit(self):
+            try:
+                self.work()
+            except CommandError as error:
+                raise TrainingFailedError(f"in a worker:\nCommandError: {error}") from None
+
+    class TrainingFailedError(Exception):
+        pass
+
+    modules: dict[str, Any] = {
+        "ray": {
+            "is_initialized": lambda: True,
+            "cluster_resources": lambda: {"CPU": 2.0},
+            "remote": lambda task: SimpleNamespace(remote=task),
+            "get": list,
+        },
+        "ray.exceptions": {"RayTaskError": type("RayTaskError", (Exception,), {})},
+        "ray.train": {
+            "RunConfig": SimpleNamespace,
+            "ScalingConfig": SimpleNamespace,
+            "TrainingFailedError": TrainingFailedError,
+            "get_context": lambda: SimpleNamespace(get_world_rank=lambda: 0),
+        },
+        "ray.train.torch": {"TorchTrainer": TorchTrainer},
+        "ray.train.lightning": {
+            "RayDDPStrategy": lambda: SingleDeviceStrategy("cpu"),
+            "RayLightningEnvironment": LightningEnvironment,
+            "prepare_trainer": lambda trainer: trainer,
+        },
+    }
+    made = {name: SimpleNamespace(**content) for name, content in modules.items()}
+    made["ray"].train = made["ray.train"]
+    for name, module in made.items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+def test_training_in_a_worker_of_a_stand_in(stand_in, ltr, options):
+    fit_both(ltr, options, epochs=1, workers=1)
+    answer = ltr("fit", *options, BATCH, "x", "--ray-workers", 1)
+    assert answer.code == 2
+    assert answer.err == ltr("fit", *options, BATCH, "x").err
+    assert "--data.batch_size" in answer.err
+
+
+def test_prediction_by_the_workers_of_a_stand_in(stand_in, ltr, monkeypatch):
+    monkeypatch.setattr("ltr.datasets.table_files.ROWS", 7)  # so that there are chunks to share
+    make_table(Path("new.csv"), 61)
+    RankingModel(LinearScorer(1), schema=Schema("query", steps={"price": Number()})).save("model")
+    for name, more in {"one.csv": [], "ray.csv": ["--ray"]}.items():
+        answer = ltr("predict", "model", "new.csv", "--output", name, *more)
+        assert answer.code == 0, answer.err
+        assert answer.out == f"wrote {name}: 61 rows\n"
+    assert Path("ray.csv").read_text() == Path("one.csv").read_text()
+    answer = ltr("predict", "model", "none.csv", "--output", "p.csv", "--ray")
+    assert answer.code == 2
+    assert answer.err == ltr("predict", "model", "none.csv", "--output", "p.csv").err
+
+
+@pytest.mark.slow  # a cluster's own processes take ten seconds; the stand-in above shows the same
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_an_epoch_of_training(cluster, ltr, options):
-    """The one job on a cluster in the fast tests: a worker trains a tiny model."""
+    """One worker trains a tiny model, to the weights of one process up to rounding."""
     weights = []
     for name, more in {"one": [], "ray": ["--ray-workers", 1]}.items():
         used = [f"--trainer.default_root_dir=runs/{name}", "--trainer.max_epochs=1"]
@@ -100,18 +175,19 @@ def test_an_epoch_of_training(cluster, ltr, options):
         torch.testing.assert_close(weights[1][key], value, rtol=1e-6, atol=1e-8, msg=key)
 
 
-def fit_both(ltr, options, *more_of_ray: object) -> None:
-    """Train in one process and in two workers, and compare all that is written."""
+def fit_both(ltr, options, *more_of_ray: object, epochs: int = 2, workers: int = 2) -> None:
+    """Train in one process and in workers of Ray, and compare all that is written."""
     runs = {}
-    for name, more in {"one": [8], "two": [4, "--ray-workers", 2, *more_of_ray]}.items():
-        used = [f"--trainer.default_root_dir=runs/{name}", "--trainer.max_epochs=2"]
+    ray = [8 // workers, "--ray-workers", workers, *more_of_ray]
+    for name, more in {"one": [8], "two": ray}.items():
+        used = [f"--trainer.default_root_dir=runs/{name}", f"--trainer.max_epochs={epochs}"]
         answer = ltr("fit", *options, *used, BATCH, *more)
         assert answer.code == 0, answer.err
         assert [path.name for path in Path("runs", name).iterdir()] == ["1"]
         run = Path("runs", name, "1")
         runs[name] = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
         runs[name]["log"] = pd.read_csv(run / "logs/version_0/metrics.csv")
-    assert runs["one"]["global_step"] == runs["two"]["global_step"] == 2 * 3
+    assert runs["one"]["global_step"] == runs["two"]["global_step"] == epochs * 3
     for key, value in runs["one"]["state_dict"].items():
         found = runs["two"]["state_dict"][key]
         torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-7, msg=key)
@@ -181,14 +257,14 @@ def test_the_option(ltr):
 
 def test_more_workers_than_cpus(monkeypatch):
     fake = SimpleNamespace(is_initialized=lambda: True, cluster_resources=lambda: {"CPU": 2.0})
-    monkeypatch.setitem(__import__("sys").modules, "ray", fake)
+    monkeypatch.setitem(sys.modules, "ray", fake)
     assert (connect(0), connect(2)) == (2, 2)
     with pytest.raises(CommandError, match="--ray-workers must"):
         connect(3)
 
 
 def test_ray_is_not_installed(ltr, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     answer = ltr("fit", "--config", "tiny.yaml", "--ray-workers", 2)
     assert answer.code == 2
     assert answer.err == "ltr fit: Ray is not installed: pip install 'ltr-torch[ray]'\n"
