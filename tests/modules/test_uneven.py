@@ -1,5 +1,6 @@
 """Two processes train as one does whose batches are twice as large, uneven last ones too."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,9 +58,10 @@ def run(folder: Path, batch_size: int, **options: Any) -> None:
             torch.save({**ranker.state_dict(), "train_loss": loss}, folder / name)
 
 
-def test_the_last_uneven_batch(tmp_path: Path):
+def test_the_last_uneven_batch(tmp_path: Path, free_port: int):
     command = [sys.executable, __file__, tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     run(tmp_path, batch_size=8)
     for reduction, accumulated in OPTIONS:
@@ -71,6 +73,12 @@ def test_the_last_uneven_batch(tmp_path: Path):
 
 
 if __name__ == "__main__":
+    # A copy of this process is the second one, as if a launcher had started both: it imports
+    # nothing again, which takes longer than the training.
+    second = os.fork()
+    os.environ["LOCAL_RANK"] = "0" if second else "1"
     run(Path(sys.argv[1]), batch_size=4, strategy="ddp", devices=2)
     # Otherwise a thread of Gloo may release a tensor while Python exits, which aborts the process.
     torch.distributed.destroy_process_group()
+    if second:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(second, 0)[1]))
