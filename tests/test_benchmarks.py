@@ -21,8 +21,8 @@ from ltr.estimators import parameters
 
 ROOT = Path(__file__).parents[1]
 
-# Each benchmark is a process that imports what it measures, for seconds. The fast tests call some
-# of their functions, and check the committed results.
+# Each benchmark is a process that imports what it measures, or trains, for seconds. The fast tests
+# call some of their functions, and check the committed results.
 slow = pytest.mark.slow
 
 
@@ -591,6 +591,7 @@ def test_large_generated_tables(name, monkeypatch):
     assert len(lossy) == (10 if name in ("noise", "steps") else 0)
 
 
+@slow
 @pytest.mark.filterwarnings("ignore:The argument 'eval_")
 def test_large_tables_beside_trees(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
@@ -624,6 +625,7 @@ def test_large_tables_beside_trees(tmp_path, monkeypatch):
     assert other["standard_error"] == first["standard_error"] > 0
 
 
+@slow
 def test_trees_that_imitate_a_ranker(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = load(ROOT / "benchmarks" / "distilled_trees.py")
@@ -631,19 +633,23 @@ def test_trees_that_imitate_a_ranker(monkeypatch):
     monkeypatch.setattr(module, "NeuralRanker", network)
     monkeypatch.setattr(module, "TREES", 20)
     entry = module.measured("pairs", 1000, 0)
-    kept = committed("distilled_trees.json")["sets"]
-    assert shape(entry) == shape(next(one for one in kept if "rows" in one))
+    kept = next(one for one in committed("distilled_trees.json")["sets"] if "rows" in one)
+    assert shape(entry) == shape(kept)
     assert entry["test_lists"] == 2000
     rankers = entry["rankers"]
     size = rankers["LightGBM"]["leaves"] + rankers["student"]["leaves"]
     assert rankers["LightGBM + student"]["leaves"] == size
     assert rankers["student"]["leaves"] == 8 * 20
+
+
+def test_the_page_shows_trees_that_imitate_a_ranker():
     page = (ROOT / "docs" / "production.md").read_text()
-    for one in kept:
+    for one in committed("distilled_trees.json")["sets"]:
         values = [one["rankers"][x]["ndcg_10"] for x in ("LightGBM", "network", "student")]
         assert " | ".join(f"{x:.4f}" for x in values) in page
 
 
+@slow
 @pytest.mark.filterwarnings("ignore:The argument 'eval_")
 def test_trees_at_full_strength(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
@@ -683,6 +689,7 @@ def test_trees_at_full_strength(tmp_path, monkeypatch):
     assert row["rival"] == module.TREES
 
 
+@slow
 @pytest.mark.filterwarnings("ignore:The argument 'eval_")
 def test_rules_for_the_trees_of_a_blend(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
@@ -696,8 +703,13 @@ def test_rules_for_the_trees_of_a_blend(monkeypatch):
     assert today["difference"] == 0
     assert other["seconds"] > today["seconds"]
     assert other["ndcg_10"] - today["ndcg_10"] == pytest.approx(other["difference"], abs=2e-4)
+    assert {*found} == {*committed("blend_trees.json")["trials"][0]}
+
+
+def test_the_summary_of_the_rules_is_that_of_their_trials(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     kept = committed("blend_trees.json")
-    assert {*found} == {*kept["trials"][0]}
+    module = load(ROOT / "benchmarks" / "blend_trees.py")
     assert module.summary(kept["trials"]) == kept["summary"]
 
 

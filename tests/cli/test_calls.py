@@ -102,6 +102,7 @@ def test_a_loss_that_is_none(ltr, write_table, loss, message):
     assert answer.err.count("\n") == 1
 
 
+@pytest.mark.slow  # a process of its own, since the tests import shap without its compiler
 def test_explain_compiles_nothing(ltr, write_table):
     pytest.importorskip("shap")
     write_table(Path("t.csv"), 90)

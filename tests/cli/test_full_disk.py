@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,15 +12,25 @@ import pytest
 LTR = (sys.executable, "-c", "import sys; from ltr.cli import main; sys.exit(main(sys.argv[1:]))")
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Where `model` keeps what it has made."""
+    return tmp_path_factory.mktemp("kept") / "folder"
+
+
 @pytest.fixture
-def model(ltr, write_table):
+def model(ltr, write_table, kept):
     """`ltr`, in a folder with a model, a table, scores and runs."""
+    if kept.exists():
+        shutil.copytree(kept, ".", dirs_exist_ok=True)
+        return ltr
     write_table(Path("t.csv"), 3000)
     options = ("--qid", "query", "--label", "grade", "--doc-id", "sku", "--features", "price")
     answer = ltr("train", "t.csv", *options, "--effort", "fast", "--quiet", "--output", "model")
     assert answer.code == 0, answer.err
     assert ltr("predict", "model", "t.csv", "--output", "s.csv").code == 0
     assert ltr("predict", "model", "t.csv", "--output", "s.run").code == 0
+    shutil.copytree(".", kept)
     return ltr
 
 

@@ -178,21 +178,24 @@ def test_letor_text_needs_no_names(ltr, tmp_path):
     assert "new.txt, line 13" in answer.err
 
 
-@pytest.mark.parametrize("comment", ["checked", "page {i}", "docid = X"])
-def test_comments_that_are_no_ids(ltr, tmp_path, comment):
+def test_comments_that_are_no_ids(ltr, tmp_path):
     rng = np.random.default_rng(0)
-    rows = [f"{i % 3} qid:{i // 4} 1:{rng.random():.3f} # {comment.format(i=i)}" for i in range(80)]
-    (tmp_path / "train.txt").write_text("\n".join(rows))
-    data = ("--data.path", "train.txt", "--data.validation", 0.2)
-    assert ltr("fit", "--config", "table/smoke", *data).code == 0
-    answer = predict(ltr, "train.txt", "scores.run")
-    assert answer.code == 0, answer.err
-    assert "comments of the table are not used as ids of documents" in answer.out
-    names = [line.split()[2] for line in Path("scores.run").read_text().splitlines()]
-    assert sorted(names[:4]) == ["0", "1", "2", "3"]
-    assert predict(ltr, "train.txt", "scores.csv").code == 0
-    expected = [comment.format(i=i).removeprefix("docid = ") for i in range(80)]
-    assert pd.read_csv("scores.csv")["doc_id"].tolist() == expected
+    rows = [f"{i % 3} qid:{i // 4} 1:{rng.random():.3f} # " for i in range(80)]
+    for number, comment in enumerate(["checked", "page {i}", "docid = X"]):
+        comments = [comment.format(i=i) for i in range(80)]
+        lines = [row + comment for row, comment in zip(rows, comments, strict=True)]
+        (tmp_path / "train.txt").write_text("\n".join(lines))
+        if number == 0:  # the model has no comments
+            data = ("--data.path", "train.txt", "--data.validation", 0.2)
+            assert ltr("fit", "--config", "table/smoke", *data).code == 0
+        answer = predict(ltr, "train.txt", "scores.run")
+        assert answer.code == 0, answer.err
+        assert "comments of the table are not used as ids of documents" in answer.out
+        names = [line.split()[2] for line in Path("scores.run").read_text().splitlines()]
+        assert sorted(names[:4]) == ["0", "1", "2", "3"]
+        assert predict(ltr, "train.txt", "scores.csv").code == 0
+        expected = [text.removeprefix("docid = ") for text in comments]
+        assert pd.read_csv("scores.csv")["doc_id"].tolist() == expected
 
 
 def test_lists_on_disk_in_the_place_of_a_table(ltr, tmp_path, write_table):
@@ -246,7 +249,7 @@ def test_only_training_needs_weights_and_positions(ltr, tmp_path, write_table, m
     assert predict(ltr, "weighted.parquet", "one.csv").code == 0
     assert predict(ltr, "plain.parquet", "two.csv").code == 0
     assert Path("one.csv").read_text() == Path("two.csv").read_text()
-    # the model card alone reads the table; test_a_table_with_categories_alone exports too
+    # the model card alone reads the table; test_export.py exports with one
     monkeypatch.setattr("ltr.export.write._checked", lambda *_: (b"", Difference(0, 1, 0)))
     assert ltr("export", "runs/table-smoke", "out.pt2", "--test", "plain.parquet").code == 0
     assert "On 50 test lists" in Path("out.md").read_text()
@@ -255,6 +258,7 @@ def test_only_training_needs_weights_and_positions(ltr, tmp_path, write_table, m
     assert "must have the column 'w'" in answer.err
 
 
+@pytest.mark.slow  # four commands and an export; the estimator's file is tested in test_saving.py
 def test_a_table_with_categories_alone(ltr):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"query": np.arange(240) // 6, "shop": rng.choice([*"abc"], 240)})

@@ -191,7 +191,14 @@ def test_columns_that_look_like_mistakes_are_named(ltr, table, more):
         assert ltr("train", "train.parquet", *COLUMNS, *QUICK, *more).code == 0
 
 
-@pytest.mark.parametrize("more", [[], ["--with", "lightgbm"]])
+@pytest.mark.parametrize(
+    "more",
+    [
+        # two trainings more; the other case has a network in its blend
+        pytest.param([], marks=pytest.mark.slow),
+        ["--with", "lightgbm"],
+    ],
+)
 def test_directions_bind_every_ranker(ltr, table, more):
     """The labels rise with the price; a model that may only fall with it ignores that."""
     if more:

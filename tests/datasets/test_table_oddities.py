@@ -281,7 +281,7 @@ def test_names_of_files_are_no_patterns_and_no_code(tmp_path: Path, name: str):
 def test_many_columns_take_linear_time(tmp_path: Path):
     """By the number of Python calls, since a test takes no time."""
     calls = []
-    for width in (250, 1000):
+    for width in (125, 500):
         names = ["query", "grade", *(f"f{i}" for i in range(width))]
         table = pa.table({name: np.arange(6) for name in names})
         pa_csv.write_csv(table, path := tmp_path / f"{width}.csv")
@@ -298,7 +298,7 @@ def test_many_columns_take_linear_time(tmp_path: Path):
         finally:
             sys.setprofile(None)
         calls.append(count)
-    assert calls[1] < 6 * calls[0]
+    assert calls[1] < 5 * calls[0]
 
 
 @pytest.mark.parametrize("split", ["validation", "val_path"])

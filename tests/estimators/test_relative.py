@@ -34,7 +34,7 @@ def ranker(**given) -> NeuralRanker:
 
 
 def test_relative_columns_are_found_where_they_rank_better():
-    X, y, qid = shop(900, relative=True)
+    X, y, qid = shop(600, relative=True)
     test = shop(300, relative=True, seed=1)
     auto, plain = ranker().fit(X, y, qid=qid), ranker(relative=False).fit(X, y, qid=qid)
     assert auto.settings_["relative"]
@@ -51,7 +51,7 @@ def test_relative_columns_are_found_where_they_rank_better():
 
 
 def test_without_such_a_rule_predict_needs_no_lists():
-    X, y, qid = shop(900, relative=False)
+    X, y, qid = shop(600, relative=False)
     auto = ranker().fit(X, y, qid=qid)
     assert not auto.settings_["relative"]
     assert auto.predict(X[:5]).shape == (5,)
@@ -125,14 +125,15 @@ def test_bad_arguments(given, message):
 
 @pytest.mark.filterwarnings("ignore:The argument 'eval_")
 def test_a_blend_gives_its_trees_the_columns_of_its_networks(tmp_path):
-    X, y, qid = shop(900, relative=True)
+    X, y, qid = shop(600, relative=True)
     test = shop(300, relative=True, seed=1)
-    trees = LGBMRanker(n_estimators=60, n_jobs=1, verbose=-1, random_state=0)
+    trees = LGBMRanker(n_estimators=30, n_jobs=1, verbose=-1, random_state=0)
     constrained = clone(trees).set_params(monotone_constraints=[0, 1, 0])
     rankers = [trees, ranker(), constrained]
     blend = Blend(rankers, verbose=0).fit(X, y, qid=qid)
     assert blend.relative_ == [True, False, False]
-    plain = Blend([trees, ranker(relative=False)], verbose=0).fit(X, y, qid=qid)
+    short = ranker(relative=False).set_params(max_epochs=1)
+    plain = Blend([trees, short], verbose=0).fit(X, y, qid=qid)
     assert plain.relative_ == [False, False]
 
     found = []

@@ -190,21 +190,18 @@ def test_serving_without_categories_refuses_them(tmp_path):
         served.score_arrays(np.zeros((3, 2)), np.zeros((3, 1), dtype=np.int64))
 
 
-@pytest.mark.parametrize(
-    ("qid", "message"),
-    [
+def test_queries_of_a_model_of_lists(tmp_path):
+    schema = Schema("qid", steps={"a": Number()})
+    model = RankingModel(AttentionScorer(1, hidden=(4,)), schema=schema)
+    served = OnnxRanker(export_model(model, tmp_path / "m.onnx").model)
+    for qid, message in (
         (7, "'qid' must hold one value for each document, got 7"),
         (["a", None, "a"], "qid must name a query in each row, got None in row 1"),
         ([1.0, 1.0, np.nan], "qid must name a query in each row, got nan in row 2"),
         (["a"], "qid must have one value for each of the 3 rows, got 1"),
-    ],
-)
-def test_queries_of_a_model_of_lists(qid, message, tmp_path):
-    schema = Schema("qid", steps={"a": Number()})
-    model = RankingModel(AttentionScorer(1, hidden=(4,)), schema=schema)
-    served = OnnxRanker(export_model(model, tmp_path / "m.onnx").model)
-    with pytest.raises(ValueError, match=message):
-        served.predict({"a": [1.0, 2.0, 3.0]}, qid)
+    ):
+        with pytest.raises(ValueError, match=message):
+            served.predict({"a": [1.0, 2.0, 3.0]}, qid)
 
 
 def test_serving_takes_what_services_and_pandas_give(table, ranker, folder):

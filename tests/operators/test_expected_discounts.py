@@ -156,8 +156,8 @@ def test_transforms(distribution, masked):
     torch.testing.assert_close(both, value.detach())
     each = vmap(grad(lambda *row: (discounts(row[0], *row[1:] or (None,)) * g).sum()))(*batch)
     torch.testing.assert_close(each, whole.detach())
-    if not masked:
-        return
+    if not masked or distribution == "exact":
+        return  # a trace takes a second, and is of the same code
     torch._dynamo.reset()
     y = torch.compile(discounts, fullgraph=True, backend="aot_eager")(x)
     torch.testing.assert_close(y, value)
@@ -182,7 +182,7 @@ def with_gradient(operator, scores):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_half_precision_and_float32(dtype):
-    scores = draw(2, 200, dtype=dtype).requires_grad_()
+    scores = draw(2, 80, dtype=dtype).requires_grad_()
     found = SoftRank(0.3).discounts(log2_discount, scores)
     assert found.dtype == torch.float32
     found.sum().backward()

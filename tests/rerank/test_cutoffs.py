@@ -66,7 +66,10 @@ def test_the_cutoff_is_the_highest_that_the_theorem_allows(rows, risk, loss, of)
 
 @pytest.mark.parametrize("loss", ["none", "recall"])
 @pytest.mark.parametrize("of", ["scores", "documents"])
-@pytest.mark.parametrize("lists", [25, 200])
+@pytest.mark.parametrize(
+    "lists",
+    [25, pytest.param(200, marks=pytest.mark.slow)],  # the same draws, of more lists
+)
 def test_new_lists_lose_at_most_the_risk(lists, of, loss):
     """The mean over many draws of the given lists, as the theorem has it; and not far below."""
     risk, new, found = 0.1, 200, []

@@ -280,8 +280,11 @@ def small(operator=None, **options: Any) -> QuantileRegressor:
 
 @pytest.mark.parametrize(
     ("operator", "expected"),
-    [(SoftSort(1.0), False), (Stochastic(NeuralSort(1.0), samples=3), True)],
-    ids=["deterministic", "stochastic"],
+    [
+        # 200 steps more; both losses are compared with their formulas above
+        pytest.param(SoftSort(1.0), False, id="deterministic", marks=pytest.mark.slow),
+        pytest.param(Stochastic(NeuralSort(1.0), samples=3), True, id="stochastic"),
+    ],
 )
 def test_it_learns_digits_from_medians_alone(tmp_path: Path, operator, expected: bool):
     seed_everything(1)

@@ -66,7 +66,11 @@ def fitted(tmp_path: Path, loss: Any, **options: Any) -> tuple[Regressor, Regres
     ("loss", "oracle"),
     [
         (PointwiseMSE(), LinearRegression()),
-        (PointwiseHuber(1.35), HuberRegressor(epsilon=1.35, alpha=0, max_iter=10000)),
+        pytest.param(  # 400 steps more, through another loss alone
+            PointwiseHuber(1.35),
+            HuberRegressor(epsilon=1.35, alpha=0, max_iter=10000),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_it_ends_where_scikit_learn_does(tmp_path: Path, loss: Any, oracle: Any):

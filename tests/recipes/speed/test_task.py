@@ -243,6 +243,7 @@ def test_the_published_script_has_the_same_gradient():
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow  # a hundred steps; the test above compares a few with their formulas
 def test_scores_get_sorted(tmp_path: Path):
     data = RandomScoresDataModule(n=10, lists=4)
     task = SpeedTask({"softsort": SoftSort(0.03, power=2), "neuralsort": NeuralSort(1.0)}, lr=1.0)
