@@ -4,4 +4,4 @@
 `ltr.metrics`.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
