@@ -223,9 +223,9 @@ class ListCollator:
             `prompts` of the trainer has no effect, since it is for the library's collators.
 
     Raises:
-        ValueError: prompts have another name. In training: a row has other columns, labels are no
-            numbers or do not match the documents, a text is not a text, or no query of the batch
-            has a document.
+        ValueError: prompts have another name. In training: a row has other columns, labels are not
+            numbers or do not match the documents, a query or a document is not a text, or no query
+            of the batch has a document.
     """
 
     valid_label_columns = LABELS
