@@ -49,7 +49,10 @@ class Signatures(griffe.Extension):
         names = {parameter.name for parameter in own}
         shared = [
             griffe.Parameter(
-                name, kind=griffe.ParameterKind.keyword_only, default=repr(parameter.default)
+                name,
+                annotation=inspect.formatannotation(parameter.annotation),
+                kind=griffe.ParameterKind.keyword_only,
+                default=repr(parameter.default),
             )
             for name, parameter in shown.items()
             if parameter.kind is parameter.KEYWORD_ONLY and name not in names
