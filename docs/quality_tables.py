@@ -42,9 +42,9 @@ TRIES = {
     "NeuralRanker(members=3)": "3 members",
     "Bfloat16(members=3)": "3 members, bfloat16",
     f"Bfloat16(members=3, {NO_DROPOUT})": "3 members, no dropout, bfloat16",
-    "NeuralRanker(max_epochs=8)": "8 epochs in place of 15",
+    "NeuralRanker(max_epochs=8)": "8 epochs instead of 15",
     "NeuralRanker(scorer=MLPScorer(hidden=(64, 32)))": "half the hidden units",
-    "NeuralRanker(batch_size=128)": "128 lists a step",
+    "NeuralRanker(batch_size=128)": "128 lists per step",
     "choosing(400, 2, 150)()": "columns chosen in half the steps",
     "OneProduct()": "one product of all members",
     "OneProductBfloat16()": "one product of all members, in bfloat16",
@@ -135,7 +135,7 @@ def boosting_times(found: Result) -> str:
         [name, f"{seconds:.2f}", f"{times['times_lambdarank'][name]:.1f}"]
         for name, seconds in times["seconds_a_tree"].items()
     ]
-    return table(["", "CPU seconds a tree", "times lambdarank"], rows)
+    return table(["", "CPU seconds per tree", "times lambdarank"], rows)
 
 
 def defaults(found: Result) -> str:
@@ -158,7 +158,8 @@ def defaults(found: Result) -> str:
                 " / ".join(f"{x:.0f}" for x in seconds),
             ]
         )
-    return table(["table, rows", TREES, f"`{NETWORK}`", "both", "CPU seconds"], rows)
+    seconds = f"CPU seconds: {TREES} / `{NETWORK}` / both"
+    return table(["table, rows", TREES, f"`{NETWORK}`", "both", seconds], rows)
 
 
 def full(found: Result) -> str:
@@ -177,7 +178,8 @@ def full(found: Result) -> str:
         times = " / ".join(f"{x:.0f}" for x in seconds)
         best = f"{ours[0][1]['trees']:.4f} {SHORT[trees]}"
         rows.append([data, best, *cells, *[""] * (2 - len(ours)), times])
-    return table(["table, rows", "trees", f"`{NETWORK}`", f"`{OURS}`", "CPU seconds"], rows)
+    seconds = f"CPU seconds: fit / search / `{NETWORK}` / `{OURS}`"
+    return table(["table, rows", "trees", f"`{NETWORK}`", f"`{OURS}`", seconds], rows)
 
 
 def first(found: Result) -> str:
@@ -245,8 +247,8 @@ def efforts(found: Result) -> str:
             seconds = [_seconds(found, one, ranker) for ranker in (TREES, name)]
             own = [f"`{name}`", f"{one['trees']:.4f}", cell(one), difference(one)]
             rows.append([data, *own, " / ".join(f"{x:.0f}" for x in seconds)])
-    header = ["table, rows", "", TREES, "NDCG@10", "difference", "CPU seconds"]
-    return table(header, rows)
+    header = ["table, rows", "ours", f"NDCG@10, {TREES}", "NDCG@10, ours", "difference"]
+    return table([*header, f"CPU seconds: {TREES} / ours"], rows)
 
 
 def blends(found: Result, searches: Result) -> str:
@@ -276,7 +278,8 @@ def blends(found: Result, searches: Result) -> str:
             ]
         )
     header = ["table, rows", "draws or seeds", TREES, f"`{OURS}`", "difference", "over draws"]
-    return table([*header, "CPU seconds", "times a fit / a search"], rows)
+    seconds = f"CPU seconds: {TREES} / `{OURS}`"
+    return table([*header, seconds, f"times {TREES}'s fit / search"], rows)
 
 
 def tries(found: Result) -> str:
@@ -288,12 +291,12 @@ def levels(found: Result) -> str:
     """Return what each rule for the levels of categories gains."""
     plain = "NeuralRanker(members=2, columns='all')"
     every = "NeuralRanker(members=2, columns='all', max_levels=5000)"
-    names = {plain: "the `max_levels` most frequent", every: "all"}
+    names = {plain: "the `max_levels` most frequent", every: "all levels"}
     for fewest in (2, 3, 5, 10, 20, 50):
         for inner in (plain, every):
-            names[f"rare({inner}, {fewest})"] = f"those of {fewest} rows and more"
+            names[f"rare({inner}, {fewest})"] = f"levels of at least {fewest} rows"
     names["level_decay(1.0)(members=2, columns='all')"] = "the default, with weight decay"
-    names["level_dropout(0.1)(members=2, columns='all')"] = "the default, a tenth dropped"
+    names["level_dropout(0.1)(members=2, columns='all')"] = "the default, a tenth of the levels dropped"
     return _by_ranker(found, names, plain)
 
 
