@@ -296,7 +296,7 @@ def levels(found: Result) -> str:
         for inner in (plain, every):
             names[f"rare({inner}, {fewest})"] = f"levels of at least {fewest} rows"
     names["level_decay(1.0)(members=2, columns='all')"] = "the default, with weight decay"
-    names["level_dropout(0.1)(members=2, columns='all')"] = "the default, a tenth of the levels dropped"
+    names["level_dropout(0.1)(members=2, columns='all')"] = "the default, with dropout of levels"
     return _by_ranker(found, names, plain)
 
 
