@@ -26,6 +26,8 @@ from ltr.arrays import pc
 from ltr.columns import FIRST_DAY, ISO_DATES, LAST_DAY, MICROSECONDS, Zone
 from ltr.names import shown_names
 
+_NUMBER = r"^\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))\s*$"
+
 
 @dataclass(frozen=True)
 class Number(columns.Number):
@@ -399,6 +401,15 @@ def _parsed(column: pa.ChunkedArray, name: str, zone: Zone) -> pa.ChunkedArray:
         f"must be an ISO 8601 date (YYYY-MM-DD, or with a time) {_ZONES[zone]}, as in training"
     )
     raise RowError(wrong, name, f"{problem}, got {shown(column[wrong].as_py())}")
+
+
+def are_numbers(column: Any) -> Any:
+    """Return whether each text is a number, as an Arrow column of booleans.
+
+    >>> are_numbers(pa.array(["12.5", " 1e3", "1,000", "n/a"])).to_pylist()
+    [True, True, False, False]
+    """
+    return pc.match_substring_regex(column, _NUMBER)
 
 
 def are_dates(texts: pa.ChunkedArray, zone: Zone) -> pa.ChunkedArray:

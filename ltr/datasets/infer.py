@@ -23,6 +23,7 @@ from ltr.datasets.column_steps import (
     Step,
     Vector,
     are_dates,
+    are_numbers,
     count_levels,
     counted_from,
     days_and_hours,
@@ -48,6 +49,9 @@ _EXACT = 1 << 24
 
 _ENOUGH = 256
 """A column with more distinct values than this in float32 is not lost; see `WholeNumbers`."""
+
+# A column of text holds numbers if at most this fraction of its distinct texts are other words.
+_WORDS = 0.1
 
 _UNIQUE = 0.8  # a text column with a higher ratio of distinct values to rows is not a category
 _FIRST = 64  # the first chunk has at most this many rows, and decides most columns
@@ -75,10 +79,11 @@ class Inferred:
 
     Attributes:
         steps: the step of each column of features or categories; categories have no levels yet.
-        counts: for each category, and each column in `left`, how often each value occurs.
+        counts: for each category, and for each text column that is left out, how often each value
+            occurs.
         trained: the same counts, in the training rows only.
-        left: the text columns that are left out because they have nearly as many distinct values as
-            rows, each with the number of its distinct values.
+        left: a sentence for each text column that is left out because it has nearly as many
+            distinct values as rows.
         coarse: the features of whole numbers for which rounding to float32 leaves at most half of
             the distinct values of some chunk, each with the numbers of distinct values before and
             after rounding.
@@ -89,7 +94,7 @@ class Inferred:
     steps: Mapping[str, Step]
     counts: Mapping[str, Mapping[str, int]]
     trained: Mapping[str, Mapping[str, int]]
-    left: Mapping[str, int]
+    left: list[str]
     coarse: Mapping[str, tuple[int, int]]
     rows: int
 
@@ -125,20 +130,50 @@ def infer_columns(
         column.check()
     coarse = {column.name: column.coarse for column in numbers if column.coarse is not None}
     counts = {column.name: column.counts for column in levels}
-    left: dict[str, int] = {}
+    left: list[str] = []
     if roles.get("categories") is None:
         texts = [name for name in counts if _is_text(columns.field(name).type)]
-        left = {x: len(counts[x]) for x in texts if are_names(len(counts[x]), rows)}
-        steps = {name: step for name, step in steps.items() if name not in left}
+        names = [name for name in texts if are_names(len(counts[name]), rows)]
+        left = [_why_left(name, counts[name], rows) for name in names]
+        steps = {name: step for name, step in steps.items() if name not in names}
     if not steps:
         raise ValueError(
             "a table must have a feature or a category besides the columns "
             f"{shown_names([*given])}, got {shown_names(columns.names)}"
-            + (f" ({shown_names(left)}: one text per row is no category)" if left else "")
+            + (f" ({'; '.join(left)})" if left else "")
         )
     return Inferred(
         steps, counts, {column.name: column.trained for column in levels}, left, coarse, rows
     )
+
+
+def other_words(texts: Collection[str]) -> list[str] | None:
+    """Return the texts that are no numbers; None if there are too many for a column of numbers.
+
+    >>> other_words(["shoe", "boot", "1"]), other_words(["1", "2.5"])
+    (None, [])
+    """
+    column = pa.array([*texts], pa.string())
+    words = column.filter(pc.invert(are_numbers(column))).to_pylist()
+    return words if len(words) <= _WORDS * len(texts) else None
+
+
+def numbers_as_text(name: str, words: Collection[str]) -> str:
+    """Return what to do about a column of text that holds numbers, except some words."""
+    others = f", except {shown_names(words)}" if words else ""
+    return (
+        f"numbers written as text{others} (unless they are identifiers, make them numbers, in "
+        f"pandas with pd.to_numeric(X[{name!r}], errors='coerce'))"
+    )
+
+
+def _why_left(name: str, texts: Collection[str], rows: int) -> str:
+    """Return why a column of text is left out, and how to use it."""
+    words = other_words(texts)
+    what = "a name, not a category (to use its words, add columns of TF-IDF or embeddings)"
+    if words is not None:
+        what = numbers_as_text(name, words)
+    return f"{name} is left out, with {len(texts)} different texts in {rows} rows: {what}"
 
 
 class Finder:

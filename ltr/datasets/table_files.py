@@ -25,7 +25,7 @@ from pyarrow import csv
 
 from ltr.arrays import pc
 from ltr.compressed import SUFFIXES, open_text
-from ltr.datasets.column_steps import Date, parse_dates
+from ltr.datasets.column_steps import Date, are_numbers, parse_dates
 from ltr.datasets.frames import Frame, plain_types, refuse_doubles
 from ltr.datasets.infer import ROWS, Finder, Rows, scan
 from ltr.datasets.schema import Schema
@@ -570,7 +570,6 @@ def of_file(source: Any) -> str:
 
 
 _NUMBERS = (pa.int64(), pa.float64())
-_NUMBER = r"^\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))\s*$"
 
 
 def text_types(table: Rows, text: Collection[str]) -> dict[str, pa.DataType]:
@@ -669,12 +668,3 @@ def first_text(column: pa.ChunkedArray) -> int:
     3
     """
     return pc.index(are_numbers(column), False).as_py()
-
-
-def are_numbers(column: Any) -> Any:
-    """Return whether each text is a number, as an Arrow column of booleans.
-
-    >>> are_numbers(pa.array(["12.5", " 1e3", "1,000", "n/a"])).to_pylist()
-    [True, True, False, False]
-    """
-    return pc.match_substring_regex(column, _NUMBER)

@@ -2,24 +2,31 @@
 
 import inspect
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from ltr.arrays import pc
 from ltr.datasets.column_steps import kind_of, without_codes
-from ltr.datasets.infer import FEW, Finder, Inferred, Rows, index_columns, scan
+from ltr.datasets.infer import (
+    FEW,
+    Finder,
+    Inferred,
+    Rows,
+    index_columns,
+    numbers_as_text,
+    other_words,
+    scan,
+)
 from ltr.datasets.lists import SeenQids
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import MISSING, are_numbers, parsed
+from ltr.datasets.table_files import MISSING, parsed
 from ltr.names import shown_names
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
 # In a table of at most this many rows, the values of a feature may all differ by chance.
 _MANY = 1000
-# A column of text holds numbers if at most this fraction of its distinct texts are other words.
-_WORDS = 0.1
 
 
 def notice(
@@ -63,14 +70,7 @@ def notice(
         notices.append(
             f"dates, by their text: {', '.join(texts)} (make them categorical, to keep the text)"
         )
-    for name, count in inferred.left.items():
-        words = _other_words(inferred.counts[name])
-        what = "a name, not a category (to use its words, add columns of TF-IDF or embeddings)"
-        if words is not None:
-            what = _numbers_as_text(name, words)
-        notices.append(
-            f"{name} is left out, with {count} different texts in {inferred.rows} rows: {what}"
-        )
+    notices += inferred.left
     for name, (before, after) in inferred.coarse.items():
         if before > FEW:
             notices.append(
@@ -80,8 +80,8 @@ def notice(
     for name, category in schema.categories.items():
         count = len(inferred.counts[name])
         found = category.kind == "string" and roles.get("categories") is None
-        if found and (words := _other_words(inferred.counts[name])):
-            what = _numbers_as_text(name, words)
+        if found and (words := other_words(inferred.counts[name])):
+            what = numbers_as_text(name, words)
             notices.append(f"{name} is a category, with {count} different texts: {what}")
         if count > max_levels:
             notices.append(
@@ -103,26 +103,6 @@ def notice(
                 "it is an identifier"
             )
     return "columns of the table: " + "; ".join(notices) if notices else ""
-
-
-def _other_words(texts: Collection[str]) -> list[str] | None:
-    """Return the texts that are no numbers; None if there are too many for a column of numbers.
-
-    >>> _other_words(["shoe", "boot", "1"]), _other_words(["1", "2.5"])
-    (None, [])
-    """
-    column = pa.array([*texts], pa.string())
-    words = column.filter(pc.invert(are_numbers(column))).to_pylist()
-    return words if len(words) <= _WORDS * len(texts) else None
-
-
-def _numbers_as_text(name: str, words: Collection[str]) -> str:
-    """Return what to do about a column of text that holds numbers, except some words."""
-    others = f", except {shown_names(words)}" if words else ""
-    return (
-        f"numbers written as text{others} (unless they are identifiers, make them numbers, in "
-        f"pandas with pd.to_numeric(X[{name!r}], errors='coerce'))"
-    )
 
 
 def find_suspects(table: Rows, schema: Schema) -> tuple[dict[str, str], list[str], int]:

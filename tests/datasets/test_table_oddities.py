@@ -150,6 +150,14 @@ def test_numbers_that_are_written_as_text_are_called_numbers(tmp_path: Path, wor
     assert told(lambda: fit(made)) == []
 
 
+def test_the_error_of_a_table_without_columns_names_the_words_among_the_numbers():
+    texts = ["12 EUR" if i == 7 else f"{i + 1}.5" for i in range(ROWS)]
+    with pytest.raises(ValueError, match="besides the columns") as error:
+        fit(frame()[["query", "grade"]].assign(cost=texts))
+    left = "cost is left out, with 60 different texts in 60 rows: numbers written as text, except"
+    assert f"({left} '12 EUR' (unless they are identifiers, make them numbers" in str(error.value)
+
+
 @pytest.mark.parametrize("kind", ["pandas", "csv", "parquet"])
 def test_numbers_with_a_word_among_them_are_told(tmp_path: Path, kind: str):
     made = frame().assign(cost=[f"{i % 20}.5" for i in range(ROWS - 1)] + ["?"])
