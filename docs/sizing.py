@@ -16,12 +16,12 @@ PAGE = ROOT / "docs" / "sizing.md"
 RESULTS = ROOT / "benchmarks" / "results"
 STAGES = {
     "sklearn": "`load_svmlight_file` of scikit-learn",
-    "sklearn_without": "the same, without qids",
+    "sklearn_without": "`load_svmlight_file` without qids",
     "parse": "the parser of LETOR text alone",
     "convert": "`ltr convert` of LETOR text",
-    "group": "`ltr convert` of ungrouped Parquet",
-    "epoch": "the batches of an epoch",
-    "padded": "the same, padded",
+    "group": "`ltr convert` of Parquet, rows not grouped by query",
+    "epoch": "reading the batches of an epoch",
+    "padded": "reading them as padded batches",
 }
 COMMANDS = {
     "fit": "`ltr fit` on lists on disk, one epoch",
@@ -35,12 +35,12 @@ Result = Mapping[str, Any]
 
 def speed(result: Result) -> str:
     """Return documents a second of CPU time, by the stage and the number of documents."""
-    return _by_stage(result, "documents_per_second")
+    return _by_stage(result, "documents_per_second", "documents per second of CPU time")
 
 
 def memory(result: Result) -> str:
     """Return the peak of memory in MB, by the stage and the number of documents."""
-    return _by_stage(result, "peak_mb")
+    return _by_stage(result, "peak_mb", "peak memory, MB")
 
 
 def disk(result: Result) -> str:
@@ -51,8 +51,8 @@ def disk(result: Result) -> str:
         row = [f"{size['documents']:,}", number(size["text_mb"] * 1e6 / size["documents"])]
         row += [number(opened["bytes_per_document"]), number(opened["milliseconds"])]
         rows.append([*row, number(max(0.0, opened["anonymous_mb"]))])
-    head = ["documents", "bytes of text each", "bytes on the disk each", "ms to open"]
-    return table([*head, "MB of memory"], rows)
+    head = ["documents", "bytes of text per document", "bytes on disk per document"]
+    return table([*head, "ms to open", "MB of memory"], rows)
 
 
 def beyond(result: Result) -> str:
@@ -68,7 +68,7 @@ def beyond(result: Result) -> str:
         ["lists", f"{number(GOAL / per_list / 1e6)} million"],
         ["the offsets of the lists, mapped", f"{number(8 * GOAL / per_list / 1e6)} MB"],
         ["converting, on one core", f"{number(hours['convert'])} hours"],
-        ["the batches of an epoch, on one core", f"{number(hours['epoch'])} hours"],
+        ["reading the batches of an epoch, on one core", f"{number(hours['epoch'])} hours"],
     ]
     return table(["", "1,000,000,000 documents"], rows)
 
@@ -82,7 +82,7 @@ def ratio(result: Result) -> str:
             for stage in ("sklearn", "sklearn_without"):
                 row.append(number(size[stage]["cpu"] / size["parse"]["cpu"]))
             rows.append([*row, number(size["sklearn"]["differences"])])
-    head = ["documents", "MB of text", "times as fast", "as without qids"]
+    head = ["documents", "MB of text", "times as fast as scikit-learn", "as scikit-learn without qids"]
     return table([*head, "values that differ"], rows)
 
 
@@ -95,7 +95,7 @@ def commands(stores: Result) -> str:
         for stage, name in COMMANDS.items()
         if stage in size
     ]
-    return table(["documents", "", "a second", "MiB of memory"], rows)
+    return table(["documents", "command", "documents per second", "MiB of memory"], rows)
 
 
 def tables(data: Result, stores: Result) -> dict[str, str]:
@@ -104,13 +104,13 @@ def tables(data: Result, stores: Result) -> dict[str, str]:
     return {one.__name__: one(data) for one in made} | {"commands": commands(stores)}
 
 
-def _by_stage(result: Result, key: str) -> str:
+def _by_stage(result: Result, key: str, title: str) -> str:
     sizes = result["sizes"]
     rows = [
         [name, *(number(size[stage][key]) if stage in size else "-" for size in sizes)]
         for stage, name in STAGES.items()
     ]
-    return table(["", *(f"{size['documents']:,}" for size in sizes)], rows)
+    return table([title, *(f"{size['documents']:,} documents" for size in sizes)], rows)
 
 
 def results() -> tuple[Result, Result]:
