@@ -35,12 +35,12 @@ PROGRAMS = {
 TEXT = ["rerank_text", "search"]
 HEAD = """# Examples: short programs to copy
 
-Each program is at most 60 lines, needs no data, and runs in seconds: `python examples/shop.py` in a
-clone.
+Each program has at most 60 lines, needs no data, and runs in seconds. In a clone, run for example
+`python examples/shop.py`.
 """
 FOOT = """## Text rerankers
 
-These need a model and [lists of texts](text-rerankers.md#lists).
+These programs need a model and [lists of texts](text-rerankers.md#lists).
 """
 
 
