@@ -53,7 +53,7 @@ def by_point(
         [name, group, *(column.get((name, group), "-") for column in columns)]
         for name, group in names
     ]
-    return table(["", "", *heads], rows)
+    return table(["operator", "implementation", *heads], rows)
 
 
 def times(result: Result, lists: Sequence[int]) -> str:
@@ -102,7 +102,7 @@ def memory(result: Result) -> str:
         ]
         for row in result["memory"]
     ]
-    return table(["", "scores", "MiB", "tensors of that size", "seconds"], rows)
+    return table(["operator", "scores", "MiB", "multiple of the scores' size", "seconds"], rows)
 
 
 def accuracy(result: Result) -> str:
@@ -112,7 +112,8 @@ def accuracy(result: Result) -> str:
         + [number(row[key]) for key in ("values", "relative", "gradient")]
         for row in result["accuracy"]
     ]
-    return table(["", "", "n", "largest error", "/ n", "of the gradient, relative"], rows)
+    header = ["operator", "implementation", "n", "largest error of a rank", "that error / n"]
+    return table([*header, "relative error of the gradient"], rows)
 
 
 def goals(result: Result) -> str:

@@ -55,8 +55,8 @@ def number(x: float | None, digits: int = 3) -> str:
 
 def _ranks(size: Mapping[str, Any]) -> str:
     header = [
-        "operator", "temperature", "mean error", "error, top 10", "largest", "gradient",
-        "still, %", "ms", "MB",
+        "operator", "temperature", "mean error", "error, top 10", "largest error", "gradient",
+        "no gradient, %", "ms", "MB",
     ]  # fmt: skip
     rows = [
         [
@@ -88,7 +88,7 @@ def _values(size: Mapping[str, Any]) -> str:
         ]
         for row in size["values"]
     ]
-    header = ["operator", "temperature", "mean error", "largest", "gradient", "ms", "MB"]
+    header = ["operator", "temperature", "mean error", "largest error", "gradient", "ms", "MB"]
     return table(header, rows)
 
 
@@ -108,7 +108,7 @@ def _cubed(result: Mapping[str, Any]) -> str:
     ]
     header = [
         "n", "published, ms", "row sums, ms", "ours, ms", "published / ours",
-        "difference, float64", "error, float32, published", "ours",
+        "difference of the matrices, float64", "error of published, float32", "error of ours, float32",
     ]  # fmt: skip
     return table(header, rows)
 
