@@ -91,7 +91,7 @@ def times(result: Result) -> str:
         ]
         for name in names
     ]
-    return table(["", *map(size, measured)], rows)
+    return table(["loss", *map(size, measured)], rows)
 
 
 def memory(result: Result) -> str:
@@ -103,7 +103,7 @@ def memory(result: Result) -> str:
         [name, *(number(found[name] / 1e6) if name in found else "-" for found in held)]
         for name in names
     ]
-    return table(["", *(size((batch["lists"], batch["n"])) for batch in batches)], rows)
+    return table(["loss", *(size((batch["lists"], batch["n"])) for batch in batches)], rows)
 
 
 def setting(result: Result) -> str:
@@ -121,9 +121,9 @@ def scaled(kept: Result) -> str:
         for row in batch["losses"]
         if row["loss"] == name
     ]
-    start = f"If the process keeps freed memory, `{name}` takes "
-    rest = [" ".join(other) for other in others]
-    return start + ", ".join([f"{first[0]} times the baseline {first[1]}", *rest]) + "."
+    start = f"In a process that keeps freed memory, `{name}` takes {first[0]} times as long as the "
+    rest = " and ".join(map(" times ".join, others))
+    return f"{start}baseline {first[1]}, {rest}."
 
 
 def tables(result: Result, kept: Result) -> dict[str, str]:

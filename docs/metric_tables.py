@@ -41,8 +41,8 @@ def tables() -> dict[str, str]:
     ]
     most = max(ragged, key=lambda row: row["lists"])
     head = (
-        f"`ltr.metrics` uses at most {found['extra_bytes'] / 2**20:.0f} MiB beside the input of "
-        f"{most['lists']:,} lists, {most['items']:,} items.\n\n"
+        f"For {most['lists']:,} lists with {most['items']:,} items, `ltr.metrics` uses at most "
+        f"{found['extra_bytes'] / 2**20:.0f} MiB besides the input.\n\n"
     )
     seconds = [
         ["NDCG@10", number(flat["seconds"]["ndcg"]), "1"],
@@ -51,11 +51,12 @@ def tables() -> dict[str, str]:
             for name, title in (("sort", "`scores.sort()`"), ("sort_ids", "`ids.sort()`"))
         ),
     ]
-    header = ["lists", "", "microseconds a list", "times ours", "largest difference"]
+    header = ["lists", "library", "microseconds per list", "time / ours", "largest difference"]
     return {
         "setting": setting(found),
         "ragged": head + table(header, rows),
-        "flat": f"{flat['items']:,} items:\n\n" + table(["", "seconds", "NDCG@10 / this"], seconds),
+        "flat": f"{flat['items']:,} items:\n\n"
+        + table(["what", "seconds", "NDCG@10 / this"], seconds),
     }
 
 

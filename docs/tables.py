@@ -108,7 +108,8 @@ def _cubed(result: Mapping[str, Any]) -> str:
     ]
     header = [
         "n", "published, ms", "row sums, ms", "ours, ms", "published / ours",
-        "difference of the matrices, float64", "error of published, float32", "error of ours, float32",
+        "difference of the matrices, float64", "error of published, float32",
+        "error of ours, float32",
     ]  # fmt: skip
     return table(header, rows)
 
@@ -155,7 +156,7 @@ def _goal(result: Mapping[str, Any]) -> str:
         rest = (without, "SoftNDCG(mean='harmonic')", "ApproxNDCG(0.1)")
         cells += [f"{found[loss]:.4f}" if loss in found else "" for loss in rest]
         rows.append(cells)
-    header = ["", "lists", "harmonic, as above", "SoftmaxLoss()", "XENDCG, random gammas"]
+    header = ["data", "lists", "harmonic, as above", "SoftmaxLoss()", "XENDCG, random gammas"]
     return table([*header, "without the softmax term", "exp2 gains alone", "ApproxNDCG(0.1)"], rows)
 
 
@@ -173,7 +174,7 @@ def _against(result: Mapping[str, Any]) -> str:
             cells.append(f"{row['difference'][0]:+.4f} ± {row['standard_error']:.4f}")
         rows.append(cells)
     losses = [f"`{ranker.partition('loss=')[2][:-1]}`" for ranker in rankers]
-    return table(["", "lists", "default, XENDCG", *losses], rows)
+    return table(["data", "lists", "default, XENDCG", *losses], rows)
 
 
 def _compared(row: Mapping[str, Any]) -> str:
@@ -190,7 +191,7 @@ def _embeddings(result: Mapping[str, Any]) -> str:
         [f"`{row['loss']}`", f"{row['ndcg_10']:.4f}", _compared(row), number(row["seconds"])]
         for row in result["losses"]
     ]
-    return table(["", "NDCG@10", "difference from `SoftmaxLoss()`", "CPU seconds"], rows)
+    return table(["loss", "NDCG@10", "difference from `SoftmaxLoss()`", "CPU seconds"], rows)
 
 
 def _rerankers(result: Mapping[str, Any]) -> str:
@@ -217,7 +218,7 @@ def _rerankers(result: Mapping[str, Any]) -> str:
         more = [f"{found[one][name]['mrr']:.3f}" if name in found[one] else "" for one in others]
         label = f"{library} `{loss}`" if loss else "before training"
         rows.append([label, *cells, _compared(row or {}), step, *more])
-    header = ["", "MRR", "NDCG@10", "P@1", "MRR, difference from `SoftmaxLoss()`", "step, s"]
+    header = ["loss", "MRR", "NDCG@10", "P@1", "MRR, difference from `SoftmaxLoss()`", "step, s"]
     return table([*header, *(f"MRR, {int(one):,} lists" for one in others)], rows)
 
 
@@ -241,8 +242,9 @@ def _distillation(result: Mapping[str, Any]) -> str:
         model = "teacher" if kind == "the" else "student"
         times = number(row["step_seconds"]) if loss else "", number(result["scoring"][model])
         rows.append([name, *cells, _compared(row), *times])
-    header = ["", "MRR", "NDCG@10", "P@1", "MRR, difference from labels: `SoftmaxLoss()`"]
-    return table([*header, "step, s", "1,000 documents, s"], rows)
+    base = "MRR, difference from labels: `SoftmaxLoss()`"
+    header = ["learns from", "MRR", "NDCG@10", "P@1", base]
+    return table([*header, "step, s", "scoring 1,000 documents, s"], rows)
 
 
 def _first_stage(result: Mapping[str, Any]) -> str:
@@ -261,7 +263,8 @@ def _first_stage(result: Mapping[str, Any]) -> str:
         each = ", ".join(f"{x:.3f}" for x in seeds)
         rows.append([name, *recall, *cells, _compared(row), number(row["query_ms"]), each])
     recall = [f"recall@{k}" for k in result["summary"][many][0]["recall"]]
-    header = ["", *recall, "MRR", "NDCG@10", "MRR, difference from the fused list", "a query, ms"]
+    base = "MRR, difference from the fused list"
+    header = ["stage", *recall, "MRR", "NDCG@10", base, "one query, ms"]
     return table([*header, f"MRR of each seed, {int(few):,} lists"], rows)
 
 
@@ -274,14 +277,14 @@ def _retrievers(result: Mapping[str, Any]) -> str:
         step = number(row["step_seconds"]) if loss else ""
         rows.append([name, *_found(row), _compared(row), step])
     base = "MRR, difference from `MultipleNegativesRankingLoss()`"
-    return table(["", *_recalls(result["summary"]), base, "step, s"], rows)
+    return table(["loss", *_recalls(result["summary"]), base, "step, s"], rows)
 
 
 def _searches(result: Mapping[str, Any]) -> str:
     """Return the stages of a search with a retriever."""
     rows = [[row["loss"], *_found(row), _compared(row)] for row in result["search_summary"]]
     base = "MRR, difference from BM25 and trained retriever, fused"
-    return table(["", *_recalls(result["search_summary"]), base], rows)
+    return table(["stage", *_recalls(result["search_summary"]), base], rows)
 
 
 def _recalls(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -300,7 +303,7 @@ def _retriever_steps(result: Mapping[str, Any]) -> str:
         options = "".join(f", `{name}={value}`" for name, value in row["options"].items())
         cells = [str(row["lists"]), number(row["step_seconds"]), number(row["peak_mib"])]
         rows.append([f"{kind} `{loss}`{options}", *cells])
-    return table(["", "lists", "step, s", "peak memory, MiB"], rows)
+    return table(["loss", "lists", "step, s", "peak memory, MiB"], rows)
 
 
 def _candidates(result: Mapping[str, Any]) -> str:
@@ -323,8 +326,11 @@ def _standardized(result: Mapping[str, Any]) -> str:
         for data in next(iter(cells)):
             line += [f"{fmean(one['test'] for one in each[data]):.4f}" for each in cells]
         rows.append(line)
-    header = ["", "own", "standardized", "measured", "generated, own", "standardized"]
-    return table([*header, "MQ2008, own", "standardized"], rows)
+    header = ["loss", "own operator", "standardized operator", "metric"]
+    data = [
+        f"{name}, {kind}" for name in ("generated", "MQ2008") for kind in ("own", "standardized")
+    ]
+    return table([*header, *data], rows)
 
 
 def _trials(result: Mapping[str, Any]) -> str:
@@ -356,7 +362,7 @@ def _text(result: Mapping[str, Any]) -> str:
         rows.append(
             [f"`{kind.removesuffix(', cached')}`, {library}{', cached' * (', ' in kind)}", *cells]
         )
-    return table(["", "the loss alone, ms", "its memory, MiB", "the whole step, s"], rows)
+    return table(["loss", "the loss alone, ms", "its memory, MiB", "the whole step, s"], rows)
 
 
 def _text_memory(result: Mapping[str, Any]) -> str:
@@ -411,16 +417,22 @@ def _clicks(result: Mapping[str, Any]) -> str:
         for name, one in sets.items()
         for found in [next(iter(one["rankers"].values()))]
     ]
-    return table(["", *header], rows)
+    return table(["trained with", *header], rows)
 
 
 def _propensities(result: Mapping[str, Any]) -> str:
     """Return the time and the errors of each way to estimate propensities."""
+    names = {
+        "harvesting": "harvesting: documents at several positions",
+        "swaps": "random swaps",
+        "em": "regression-EM",
+        "em, features": "regression-EM with features",
+    }
     rows = [
-        [name, f"{one['seconds']:.1f}", f"{one['error']:.1%}", f"{one['inside']} of 9"]
+        [names[name], f"{one['seconds']:.1f}", f"{one['error']:.1%}", f"{one['inside']} of 9"]
         for name, one in result["propensities"].items()
     ]
-    return table(["method", "CPU seconds", "error", "inside"], rows)
+    return table(["method", "CPU seconds", "largest error", "inside the interval"], rows)
 
 
 def setting(result: Mapping[str, Any]) -> str:
