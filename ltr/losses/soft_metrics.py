@@ -476,6 +476,11 @@ class SpearmanLoss(RankingLoss):
         wanted = masked_fill(average_ranks(labels, mask), mask)
         room = wanted
         if weights is not None:
+            # The loss does not depend on the scale of the weights. They are scaled to at most 1,
+            # because float32 does not hold the squares of tiny and of huge weights.
+            weights = masked_fill(weights, mask)
+            top = largest(weights).unsqueeze(-1)
+            weights = weights / torch.where(top > 0, top, 1.0)
             room = masked_fill(weighted_ranks(labels, weights, mask), mask)
         centered = real * (room - room.sum(-1, keepdim=True) / m.clamp(min=1))
         # The covariance is largest if the ranks are the label ranks.

@@ -327,6 +327,23 @@ def test_weighted_spearman_is_the_correlation_with_the_room_that_the_labels_have
         assert value.item() == pytest.approx(1 - np.cov(ranks, room)[0, 1] / best, abs=1e-12)
 
 
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e20, 1e30])
+def test_the_scale_of_the_weights_does_not_matter(scale, normalize):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(4, 6, generator=generator).requires_grad_()
+    labels = torch.randint(0, 4, (4, 6), generator=generator).float()
+    weights = torch.rand(4, 6, generator=generator)
+    mask = torch.arange(6) < torch.tensor([[6], [4], [1], [0]])
+    loss = SpearmanLoss(normalize=normalize, reduction="none")
+    expected = loss(scores.double(), labels.double(), mask, weights.double())
+    actual = loss(scores, labels, mask, weights * scale)
+    torch.testing.assert_close(actual, expected, check_dtype=False, rtol=1e-4, atol=1e-5)
+    (wanted,) = torch.autograd.grad(expected.sum(), scores)
+    (gradient,) = torch.autograd.grad(actual.sum(), scores)
+    torch.testing.assert_close(gradient, wanted, rtol=1e-3, atol=1e-5)
+
+
 def test_no_wrong_order_beats_the_right_one_in_weighted_spearman():
     # if weights multiplied the terms of the covariance, the first would be about -1
     labels, weights = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([0.0005, 1.33, 0.93])
