@@ -87,7 +87,8 @@ class Session:
 
 
 def shortened(text: str) -> str:
-    """Replace the folder of the package."""
+    """Replace the folder of the package, and leave out what only a first run on a machine prints."""
+    text = text.replace("ltr: compiling, once, which takes up to a minute\n", "")
     return text.replace(str(PAGE.parents[1]), "...")
 
 
