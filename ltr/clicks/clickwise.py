@@ -65,24 +65,27 @@ def evaluate_clickwise(
 ) -> ClickwiseEvaluation:
     """Estimate the reward of a new ranker from the log of one fixed ranker.
 
-    A log of one ranker that never changes has no chance in its rankings, so no ratio of the
-    rankers' probabilities can be formed. Users' clicks have chance: a document that the old ranker
-    showed is clicked with probability `logged`, and would be clicked with probability `new`. With
-    c, 0 or 1, the click on a document and r the reward of a click, each document adds
+    If one ranker never changes, its rankings are not random, so estimates that divide the new
+    ranker's probability of a ranking by the old one's do not apply. Clicks are random: a document
+    that the old ranker showed is clicked with probability `logged`, and would be clicked with
+    probability `new`. Let c, 0 or 1, be the click on a document, and r the reward of a click. Each
+    document adds
 
     - CIPS: c r w, with the weight w = new / logged;
-    - CDR: new q + w c (r - q), with q the reward of a click that a model predicts.
+    - CDR: new q + w c (r - q), where q is a model's prediction of the reward of a click.
 
     The expectation of c r w is logged E[r] w = new E[r]. So CIPS has no bias if the ratio w is
-    right: examination propensities instead of probabilities are enough, for the position-based
-    model the relevance cancels. With rewards of 1 it is then the row `clicks` of `evaluate_log`.
-    CDR has the same expectation if `new` and w are right, whatever q is, and less variance if q is
-    close to r; if q is right, `logged` may be wrong. CDR needs probabilities, not propensities.
+    right. Examination propensities are enough instead of probabilities, because the relevance
+    cancels in the position-based model. With rewards of 1, CIPS then equals the row `clicks` of
+    `evaluate_log`. CDR has the same expectation if `new` and w are right, whatever q is. Its
+    variance is lower if q is close to r. If q is right, `logged` may be wrong. CDR needs
+    probabilities, not propensities.
 
-    **What such a log cannot say.** It does not contain the propensities: no document was shown at
-    two positions, so `PositionBias.estimate` refuses it. Take them from random swaps, another log
-    or a click model. Documents that were never shown have `logged` 0; if the new ranker shows one,
-    the log has no support, which is an error. Give the rows of documents that either ranker shows.
+    **Limits.** Such a log does not determine the propensities: no document was shown at two
+    positions, so `PositionBias.estimate` raises an error. Take them from random swaps, another log
+    or a click model. A document that was never shown has `logged` 0. If the new ranker shows one,
+    the log contains nothing about it, which is an error. Pass the rows of all documents that either
+    ranker shows.
 
     Args:
         clicks: (rows,) 1 for a click, 0 for none; any other value >= 0 counts as that many clicks.

@@ -76,13 +76,13 @@ def read_ubi(
     grades: Mapping[str, float] | None = None,
     most_clicks: int = 1000,
 ) -> UbiLog:
-    """Read a log of UBI 1.3.0 to the columns that estimates of clicks and training take.
+    """Read a log of UBI 1.3.0 into the columns that training and click estimates need.
 
     What was shown comes from the hits of `queries`, in their order, or else from the events
     `impression` with their `event_attributes.position.ordinal`. An action belongs to the document
     of its `query_id` and `event_attributes.object.object_id`. So a purchase needs no position of
-    its own. A document with an action that was not among the shown ones is added at the position
-    of the action.
+    its own. If a document has an action but was not among the shown ones, it is added at the
+    position of the action.
 
     Args:
         events: the file of events: JSON lines (.json, .jsonl, .ndjson, also .gz), each line an
@@ -96,9 +96,9 @@ def read_ubi(
             bot: all its events are left out.
 
     Returns:
-        A `UbiLog`, with rows by session and position. A position has one document of a session,
-        and a document one position: the first ones in the log. Without a text of the query, the
-        query_id is the `qid`. Cost: a few seconds for a million events.
+        A `UbiLog`, with rows ordered by session and position. In a session, each position keeps
+        one document and each document one position: the first in the log. If a query has no text,
+        its query_id is the `qid`. Cost: a few seconds for a million events.
 
     Raises:
         ValueError: a file is missing or cannot be read, a line is not a JSON object, a column is

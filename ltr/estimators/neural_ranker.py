@@ -466,8 +466,8 @@ class NeuralRanker(RankingEstimator):
     def feature_importances_(self) -> np.ndarray:
         """How much the metric decreases if a column is shuffled, (n_features_in_,).
 
-        The values are those of the choice of columns (`columns="useful"`), for a network that was
-        trained on all columns. A column that the networks cannot use has 0.
+        The values were measured when the columns were chosen (`columns="useful"`), with a network
+        that was trained on all columns. A column that the networks cannot use has 0.
 
         Raises:
             AttributeError: no choice was made.

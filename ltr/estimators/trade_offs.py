@@ -135,7 +135,7 @@ def trade_offs(
 
     Raises:
         ValueError: Y has fewer than two labels, weights do not name the labels or are below 0 or
-            all 0, `make_ranker` returns something else than a `NeuralRanker`, no query is held out,
+            all 0, `make_ranker` does not return a `NeuralRanker`, no query is held out,
             a label is not known in the held-out rows, or as in `NeuralRanker.fit`.
 
     >>> rng = np.random.default_rng(0)

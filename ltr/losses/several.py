@@ -70,7 +70,7 @@ class SeveralLabels(Loss):
         side_inputs: the further arguments that one of the losses needs, as in `RankingLoss`.
 
     Raises:
-        ValueError: `losses` is empty or has something else than pairs of a loss and a weight, a
+        ValueError: `losses` is empty or contains anything but pairs of a loss and a weight, a
             weight is negative or not finite, or all are 0; `how` or `scale` is unknown; floors are
             given without "floor", are missing, name no label or name all of them.
 

@@ -65,7 +65,7 @@ class JudgeAgreement:
         alpha: Krippendorff's alpha of all judges.
         grades: the different grades, ascending.
         rows: how many rows have at least two grades.
-        left_out: how many rows have fewer, and say nothing about agreement.
+        left_out: how many rows have fewer than two grades, and so do not count.
         qids: the queries, in the order of their first rows.
         disagreement: (queries,) the mean squared difference of two judges' grades; NaN for a query
             without a row of two grades.
@@ -159,12 +159,15 @@ def agreement(
     resamples: int = 2000,
     seed: int = 0,
 ) -> JudgeAgreement:
-    r"""Say how far judges agree, such as a language model and a human.
+    r"""Measure how far judges agree, such as a language model and a human.
 
-    **Kappa** of two judges is 1 - observed / expected disagreement, where the expected one is that
-    of independent judges with the same frequencies of grades: 1 for equal grades, 0 for chance.
-    **Alpha** is the same for any number of judges and missing grades; judges are exchangeable.
-    **Tau** asks what matters for an evaluation: do both judges put the systems into the same order?
+    **Kappa** of two judges is 1 - (observed disagreement) / (expected disagreement). The expected
+    disagreement is that of independent judges with the same frequencies of grades. Kappa is 1 for
+    equal grades, and 0 for agreement by chance.
+    **Alpha** measures the same for any number of judges, with missing grades. It does not depend on
+    which judge gave a grade.
+    **Tau** measures what matters for an evaluation: whether both judges put the systems in the same
+    order.
 
     Args:
         a: (rows,) the grades of one judge, finite; NaN for a missing grade. Or the grades of two or
@@ -175,18 +178,19 @@ def agreement(
         systems: the scores (rows,) of two or more rankers, by name, for `JudgePair.tau`. It needs
             `qid`. The systems rank the rows that both judges graded.
         metric: the metric of the systems, such as "ndcg@10"; then grades must be >= 0.
-        weights: what a difference d of two grades costs in kappa: "quadratic" d^2, "linear" |d|, or
-            "none": 1 for any difference. scikit-learn takes d between the grades' indices instead.
+        weights: the cost of a difference d of two grades in kappa: "quadratic" is d^2, "linear" is
+            |d|, and "none" is 1 for any difference. In scikit-learn, d is the difference of the
+            grades' indices.
         level: "ordinal" (ranks), "interval" (d^2) or "nominal" for alpha.
         confidence: the level of the intervals, in (0, 1).
         resamples: the number of bootstrap samples of queries.
         seed: the seed of the draws.
 
     Returns:
-        A `JudgeAgreement`. Its intervals are percentiles over samples of queries; they are too
-        short for fewer than about 20 queries. More than 2,000 queries are joined at random into
-        2,000 groups, which are drawn. Kappa and alpha are NaN if no disagreement can be expected,
-        because all grades are equal.
+        A `JudgeAgreement`. Its intervals are percentiles over samples of queries. They are too
+        narrow for fewer than about 20 queries. More than 2,000 queries are first joined at random
+        into 2,000 groups, and samples consist of groups. If all grades are equal, no disagreement
+        can be expected, and kappa and alpha are NaN.
         Cost: O(rows * judges^2) time and O(rows * judges) memory, and one evaluation of each system
         for each judge of each pair.
 
@@ -426,9 +430,9 @@ class GradesNeeded:
         grades: for each of them, the mean number of grades that they take.
         same_order: for each of them, the fraction of samples with the systems in the same order.
         tau: for each of them, the mean of Kendall's tau-b between the two orders.
-        needed: the smallest number of these queries from which on `same_order` is at least
-            `probability`; None if not even all queries are enough.
-        probability: what was asked for.
+        needed: the smallest of these numbers from which on `same_order` is at least
+            `probability`; None if even all queries are not enough.
+        probability: the probability that was asked for.
     """
 
     order: tuple[str, ...]
@@ -462,11 +466,11 @@ def grades_needed(
     resamples: int = 1000,
     seed: int = 0,
 ) -> GradesNeeded:
-    """Say how many graded queries keep the order of systems, by drawing fewer queries.
+    """Estimate how many graded queries are enough to order the systems as all queries do.
 
-    Queries are drawn with replacement, as if they were fresh; the order by all queries counts as
-    the true one. Two systems that hardly differ are swapped in half of all samples: leave one of
-    them out.
+    Samples of queries are drawn with replacement, as if they were new queries. The order by all
+    queries counts as the true one. If two systems hardly differ, half of all samples swap them, so
+    leave one of them out.
 
     Args:
         grades: (rows,) >= 0; NaN for a row without a grade, which does not count.

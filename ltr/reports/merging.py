@@ -90,15 +90,16 @@ def merge_grades(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> MergedGrades:
-    """Merge noisy grades of several judges: weigh each judge by how reliable the judge is.
+    """Merge noisy grades of several judges, and weight each judge by reliability.
 
-    The model of Dawid and Skene: each row has a true grade, and given that grade, judges err
-    independently, each by a confusion matrix of the judge's own. The expectation-maximization
-    algorithm finds the matrices that explain the grades best, from the majority on. So a judge who
-    often guesses counts little, and a judge who always grades one too high counts in full.
+    In the model of Dawid and Skene, each row has a true grade. Given this grade, judges make errors
+    independently of each other, and each judge has a confusion matrix. The
+    expectation-maximization algorithm starts from the majority and finds the matrices that explain
+    the grades best. So a judge who often guesses counts little, and a judge who always grades one
+    too high counts in full.
 
-    With two judges or few rows the majority is as good (see the page): the model needs rows that
-    three judges share. If most judges make the same errors, these count as the truth.
+    With two judges or few rows, the majority is as good, because the model needs rows that three
+    judges share. If most judges make the same errors, these errors count as the truth.
 
     Args:
         judges: the grades (rows,) of two or more judges, by name; NaN for a missing grade.

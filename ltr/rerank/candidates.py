@@ -72,12 +72,12 @@ def lists_from_run(
     add_relevant: bool = False,
     seed: int = 0,
 ) -> CandidateLists:
-    """Make training lists of what a first stage found, for `CrossEncoderLoss` and `EncoderLoss`.
+    """Make training lists from a first stage's results, for `CrossEncoderLoss` and `EncoderLoss`.
 
     A model should learn from the documents that it will see. Each query's list has the first
     `depth` documents of the run, in trec_eval's order, with their judgements as labels. A
     judgement below 0 means not judged, as in trec_eval. A query without a relevant document in its
-    list is left out, since its loss would be 0. What is left out is counted by its reason.
+    list is left out, since its loss would be 0. The result counts what is left out, by reason.
 
     Args:
         run: what the first stage found: for each query the score of each document, or a TREC file
@@ -94,8 +94,8 @@ def lists_from_run(
         skip: >= 0, in units of the run's scores: documents without a judgement are left out if
             their score is above that of the best relevant document of the query minus `skip`. They
             may be relevant ones that nobody judged. Default: none is left out.
-        add_relevant: whether the relevant documents that the first `depth` lack are added at the
-            end of the list. Default: False, since the model will not see them.
+        add_relevant: whether relevant documents that are not among the first `depth` are added at
+            the end of the list. Default: False, since the model will not see them later.
         seed: the seed of `negatives`. The draw of a query does not depend on other queries.
 
     Returns:

@@ -73,15 +73,15 @@ def cutoff(
     loss: Risk = "none",
     of: Of = "scores",
 ) -> Cutoff:
-    """Return the highest cutoff with a guarantee: few new lists lose what is relevant.
+    """Return the highest cutoff that guarantees that few new lists lose relevant documents.
 
     A list's loss is 1 if it keeps no relevant document (`loss="none"`), or the fraction of its
     relevant documents that it loses, 1 - recall (`loss="recall"`). The cutoff is the highest at
     which (lists * mean loss + 1) / (lists + 1) <= `risk`. Then the expected loss of a new list is
-    at most `risk`, whatever the ranker and the law of the lists are, if the new list and the given
-    lists are exchangeable: such as drawn from the same queries, and not used to train the ranker.
-    The expectation is over the given lists too: one set of lists may choose a cutoff that is
-    somewhat too high. The guarantee is for lists with a relevant document.
+    at most `risk`, for any ranker and any distribution of lists. The condition is that the new list
+    and the given lists are exchangeable, for example drawn from the same queries and not used to
+    train the ranker. The expectation is also over the given lists, so one set of lists may choose a
+    cutoff that is somewhat too high. The guarantee holds for lists with a relevant document.
 
     Args:
         scores: (rows,), the scores of validation lists, not NaN.
