@@ -87,7 +87,7 @@ class Session:
 
 
 def shortened(text: str) -> str:
-    """Replace the folder of the package, and leave out what only a first run on a machine prints."""
+    """Replace the folder of the package, and leave out what only a machine's first run prints."""
     text = text.replace("ltr: compiling, once, which takes up to a minute\n", "")
     return text.replace(str(PAGE.parents[1]), "...")
 
