@@ -1,8 +1,8 @@
 """Find metrics by name, such as `ndcg@10`; the names of ir_measures and trec_eval also work."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isfinite
 from numbers import Real
 from typing import Any, ClassVar
@@ -50,44 +50,34 @@ _OPTIONS = {"cutoff": "top_k", "rel": "relevant_from"}
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric with options and a cutoff, such as `ndcg@10` and `map(relevant_from=2)@10`.
+    """A metric of an evaluation: a named one, such as `map(relevant_from=2)@10`, or an object.
 
-    >>> Measure("ndcg", 10).title
-    'ndcg@10'
-    >>> Measure("map", 10, (("relevant_from", 2),)).title
-    'map(relevant_from=2)@10'
+    Attributes:
+        title: the name with its options and its cutoff; for an object, the class and its arguments,
+            such as `MRR(top_k=5)`.
+        metric: the metric's arithmetic.
+        given: the names of the arguments that the user chose; all of them for an object.
+
+    >>> (measure,) = parse_measures(["mrr@3"])
+    >>> measure.make({"ties": "worst"})
+    MRRCore(top_k=3, ties='worst')
+    >>> values = torch.tensor([0.1, 0.9, 0.5]), torch.tensor([2.0, 0.0, 3.0])
+    >>> measure.per_list(*values, torch.tensor([2, 1]), largest=3.0)
+    tensor([0.5000, 1.0000])
     """
 
-    name: str
-    top_k: int | None = None
-    options: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def title(self) -> str:
-        """The metric's name, its options, `@` and the cutoff."""
-        options = ",".join(f"{name}={value}" for name, value in self.options)
-        text = f"{self.name}({options})" if options else self.name
-        return text if self.top_k is None else f"{text}@{self.top_k}"
-
-    @property
-    def takes_cutoff(self) -> bool:
-        """Whether the metric takes a cutoff."""
-        return "top_k" in parameters(self.kind)
-
-    @property
-    def kind(self) -> type[MetricCore]:
-        """The metric's arithmetic."""
-        return getattr(functional, _FUNCTIONS.get(self.name, self.name)).core
+    title: str
+    metric: MetricCore = field(compare=False)
+    given: Collection[str] = field(compare=False)
 
     @property
     def higher_is_better(self) -> bool:
         """Whether a higher value is better."""
-        return bool(self.kind.higher_is_better)
+        return bool(self.metric.higher_is_better)
 
-    def gain(self, given: Mapping[str, Any]) -> Any:
-        """Return the gain among the given options; None if the metric does not take it."""
-        takes = "gain" in parameters(self.kind) and "gain" not in dict(self.options)
-        return given["gain"] if takes else None
+    def gain(self, options: Mapping[str, Any]) -> Any:
+        """Return the metric's gain; None if it has none, or if the title shows it."""
+        return None if "gain=" in self.title else self.make(options).arguments.get("gain")
 
     def per_list(
         self,
@@ -98,7 +88,7 @@ class Measure:
         largest: float,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Return the value of each list, (lists,).
+        """Return the value of each list, (lists,); NaN for an empty list.
 
         Args:
             scores: (items,), one list after the other.
@@ -108,26 +98,40 @@ class Measure:
             weights: (items,); only some metrics take them.
 
         Raises:
-            ValueError: weights are given, but the metric takes none.
+            ValueError: weights are given, but the metric takes none; or the metric leaves out a
+                list that has items.
         """
-        if weights is not None and not self.kind.takes_weights:
+        if weights is not None and not self.metric.takes_weights:
             raise ValueError(f"metric must support item weights, got {self.title!r}")
-        metric = self.make({"max_label": largest} if largest > 0 else {})
-        return metric.measure(scores, labels, lengths=lengths, weights=weights, reduction="none")
+        metric = self.make(with_scale({}, largest))
+        lists = {"lengths": lengths, "weights": weights}
+        values = metric.measure(scores, labels, reduction="none", **lists)
+        if (values.isnan() & (lengths > 0)).any():
+            raise ValueError(
+                f"metric must have a value for each list, but {self.title} leaves some out: give "
+                "a number for empty"
+            )
+        return values
 
-    def make(self, given: Mapping[str, Any]) -> MetricCore:
-        """Return the metric with its cutoff, its options, and the given options that it takes."""
-        known = parameters(self.kind)
-        options = {name: value for name, value in given.items() if name in known}
-        if "ties" in options and known["ties"].default != "stable":
-            del options["ties"]  # the definition of Kendall's tau covers ties
-        options |= dict(self.options)
-        if self.top_k is not None:
-            options["top_k"] = self.top_k
+    def make(self, options: Mapping[str, Any]) -> MetricCore:
+        """Return the metric with those options that it takes and that the user did not choose."""
+        known = self.metric.own_parameters()
+        own = {name: x for name, x in options.items() if name in {*known} - {*self.given}}
+        if "ties" in own and known["ties"].default != "stable":
+            del own["ties"]  # the definition of Kendall's tau covers ties
         try:
-            return self.kind(**options)
+            return type(self.metric)(**self.metric.arguments | own) if own else self.metric
         except ValueError as error:
-            raise ValueError(f"{self.name}: {error}") from None
+            raise ValueError(f"{re.split('[(@]', self.title)[0]}: {error}") from None
+
+
+def with_scale(options: Mapping[str, Any], largest: float) -> dict[str, Any]:
+    """Return the options of metrics, and add the largest grade if it is above 0: ERR needs it.
+
+    >>> with_scale({"ties": "worst"}, 3.0)
+    {'ties': 'worst', 'max_label': 3.0}
+    """
+    return {**options, "max_label": largest} if largest > 0 else {**options}
 
 
 def metric_names() -> list[str]:
@@ -168,27 +172,37 @@ def parse_measures(
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"metrics must be a list of names, got {names!r}")
     known = metric_names()
-    measures: list[Measure] = []
+    measures: dict[str, Measure] = {}
     for text in names:
-        name, options, at, cutoff = _parts(text, known)
+        name, options, cutoff = _parts(text, known)
         if name in _OTHERS:
             raise ValueError(f"metrics: {name} is not possible here: {_OTHERS[name]}")
         if name not in known:
             raise ValueError(f"metrics: no metric {name!r}: {nearest(name, known)}")
-        kind, takes_cutoff = Measure(name).kind, Measure(name).takes_cutoff
-        if at and not (cutoff.isascii() and cutoff.isdigit() and int(cutoff) >= 1):
-            raise ValueError(f"metrics: {name}@K must have a K >= 1, got {text!r}")
-        if at and not takes_cutoff:
-            raise ValueError(f"metrics: {name} takes no cutoff, got {text!r}")
+        kind = getattr(functional, _FUNCTIONS.get(name, name)).core
+        takes = parameters(kind)
+        if cutoff is not None:
+            if not (cutoff.isascii() and cutoff.isdigit() and int(cutoff) >= 1):
+                raise ValueError(f"metrics: {name}@K must have a K >= 1, got {text!r}")
+            if "top_k" not in takes:
+                raise ValueError(f"metrics: {name} takes no cutoff, got {text!r}")
         if of_runs and kind.of_run is MetricCore.of_run:
             raise ValueError(f"metrics: {name} needs whole lists, which a run does not have")
-        if of_runs and kind.divides_by_k and not at and not cutoffs:
+        if of_runs and kind.divides_by_k and cutoff is None and not cutoffs:
             raise ValueError(f"metrics: {name} of a run needs a cutoff, such as {name}@10")
-        _check_options(kind, options, text)
-        whole = [Measure(name, None, options)]
-        each = [Measure(name, k, options) for k in cutoffs] if takes_cutoff else []
-        measures += [Measure(name, int(cutoff), options)] if at else each or whole
-    return list(dict.fromkeys(measures))
+        if unknown := [option for option in options if option not in takes]:
+            raise ValueError(f"metrics: {text!r} has the unknown option {unknown[0]!r}")
+        several = cutoffs if "top_k" in takes else ()
+        for top_k in [int(cutoff)] if cutoff is not None else several or [None]:
+            try:
+                metric = kind(**options if top_k is None else {**options, "top_k": top_k})
+            except ValueError as error:
+                raise ValueError(f"metrics: {text!r}: {error}") from None
+            shown = ",".join(f"{option}={value}" for option, value in options.items())
+            title = f"{name}({shown})" if options else name
+            title = title if top_k is None else f"{title}@{top_k}"
+            measures[title] = Measure(title, metric, options)
+    return [*measures.values()]
 
 
 @dataclass(frozen=True)
@@ -252,67 +266,10 @@ class OwnMeasure:
         return values
 
 
-@dataclass(frozen=True)
-class MetricMeasure:
-    """An object of a metric class, in the form of a `Measure`.
-
-    >>> from ltr.metrics import MRR
-    >>> values = torch.tensor([0.1, 0.9, 0.5]), torch.tensor([2.0, 0.0, 3.0])
-    >>> MetricMeasure(MRR(top_k=5)).per_list(*values, torch.tensor([2, 1]), largest=3.0)
-    tensor([0.5000, 1.0000])
-    """
-
-    metric: MetricCore
-
-    @property
-    def title(self) -> str:
-        """The class and its arguments, such as `MRR(top_k=5)`."""
-        return repr(self.metric)
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether a higher value is better."""
-        return bool(self.metric.higher_is_better)
-
-    def gain(self, given: Mapping[str, Any]) -> Any:
-        """Return the gain of the object; None if the metric has none."""
-        return self.metric.arguments.get("gain")
-
-    def make(self, given: Mapping[str, Any]) -> MetricCore:
-        """Return the object, which has its own options."""
-        return self.metric
-
-    def per_list(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        lengths: Tensor,
-        *,
-        largest: float,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """Return the value of each list, (lists,); NaN for an empty list.
-
-        Raises:
-            ValueError: weights are given, but the metric takes none; or the metric leaves out a
-                list that has items.
-        """
-        if weights is not None and not self.metric.takes_weights:
-            raise ValueError(f"metric must support item weights, got {self.title}")
-        lists = {"lengths": lengths, "weights": weights}
-        values = self.metric.measure(scores, labels, reduction="none", **lists)
-        if (values.isnan() & (lengths > 0)).any():
-            raise ValueError(
-                f"metric must have a value for each list, but {self.title} leaves some out: give "
-                "a number for empty"
-            )
-        return values
-
-
 Metric = str | Callable[..., Any] | MetricCore
 """A metric as users give it: its name, a function (see `OwnMeasure`), or an object of its class."""
 
-AnyMeasure = Measure | OwnMeasure | MetricMeasure
+AnyMeasure = Measure | OwnMeasure
 
 
 def as_measures(metrics: "Sequence[Metric | Measure]") -> list[AnyMeasure]:
@@ -367,7 +324,7 @@ def _measure(argument: str, metric: Any) -> AnyMeasure:
     if isinstance(metric, MetricCore):
         if metric.is_geometric or metric.takes_topics:
             raise ValueError(f"{argument} must be a mean over lists without topics, got {metric!r}")
-        return MetricMeasure(metric)
+        return Measure(repr(metric), metric, metric.own_parameters())
     if callable(metric) and not isinstance(metric, type):
         return OwnMeasure(metric)
     call = f": give {metric.__name__}(...)" if isinstance(metric, type) else ""
@@ -375,27 +332,27 @@ def _measure(argument: str, metric: Any) -> AnyMeasure:
     raise ValueError(f"{argument} must be {wanted}, got {metric!r}{call}")
 
 
-def _parts(text: str, known: Sequence[str]) -> tuple[str, tuple[tuple[str, Any], ...], str, str]:
-    """Return the name, the options, "@" if there is a cutoff, and the cutoff."""
-    front, at, cutoff = text.partition("@")
+def _parts(text: str, known: Sequence[str]) -> tuple[str, dict[str, Any], str | None]:
+    """Return the name, the options, and the cutoff if there is one."""
+    front, at, end = text.partition("@")
     name, parenthesis, inside = front.partition("(")
-    name = name.lower().strip()
+    name, cutoff = name.lower().strip(), end if at else None
     if parenthesis and not inside.endswith(")"):
         raise ValueError(f"metrics: options must be in parentheses, got {text!r}")
     pairs = [pair.partition("=") for pair in inside.removesuffix(")").split(",") if pair.strip()]
     options = {_OPTIONS.get(key.strip(), key.strip()): _value(value) for key, _, value in pairs}
-    if not at and name not in known:  # trec_eval writes ndcg_cut_10, P_5 and P.5
+    if cutoff is None and name not in known:  # trec_eval writes ndcg_cut_10, P_5 and P.5
         trec = re.fullmatch(r"(iprec_at_recall)_(\d\.\d+)|(.+?)(?:_cut)?[_.](\d+)", name)
         if trec:
-            name, at, cutoff = trec[1] or trec[3], "@", trec[2] or trec[4]
+            name, cutoff = trec[1] or trec[3], trec[2] or trec[4]
     name = ELSEWHERE.get(name, name)
-    if name == "interpolated_precision" and at:
-        options["recall"], at, cutoff = _value(cutoff), "", ""
-    if at and "top_k" in options:
-        raise ValueError(f"metrics: {name} must have only one cutoff, got {text!r}")
+    if name == "interpolated_precision" and cutoff is not None:
+        options["recall"], cutoff = _value(cutoff), None
     if "top_k" in options:
-        at, cutoff = "@", str(options.pop("top_k"))
-    return name, tuple(options.items()), at, cutoff
+        if cutoff is not None:
+            raise ValueError(f"metrics: {name} must have only one cutoff, got {text!r}")
+        cutoff = str(options.pop("top_k"))
+    return name, options, cutoff
 
 
 def _value(text: str) -> Any:
@@ -407,13 +364,3 @@ def _value(text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def _check_options(kind: type[MetricCore], options: tuple[tuple[str, Any], ...], text: str) -> None:
-    for name, _ in options:
-        if name not in parameters(kind):
-            raise ValueError(f"metrics: {text!r} has the unknown option {name!r}")
-    try:
-        kind(**dict(options))
-    except ValueError as error:
-        raise ValueError(f"metrics: {text!r}: {error}") from None

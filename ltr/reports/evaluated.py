@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ltr.metrics.batches import Batch
-from ltr.metrics.named import AnyMeasure, Measure, OwnMeasure
+from ltr.metrics.named import AnyMeasure, Measure, OwnMeasure, with_scale
 from ltr.metrics.trec import Qrels, Run, join, read_run
 from ltr.reports.documents import Documents, run_documents
 from ltr.reports.scored_tables import Columns, Scored, is_computed, is_table, read_table_run
@@ -69,8 +69,8 @@ def evaluate_run(
     run, found_by = read_table_run(path, columns, read) if is_table(path) else (read_run(path), {})
     if not run.keys() & qrels.keys():
         raise ValueError(f"{path}: none of its queries is in the qrels")
-    options = _with_scale(options, max(max(x.values(), default=0) for x in qrels.values()))
-    deepest = max([1, *(m.top_k for m in measures if m.top_k is not None)])
+    options = with_scale(options, max(max(x.values(), default=0) for x in qrels.values()))
+    deepest = max([1, *(measure.metric.arguments.get("top_k") or 1 for measure in measures)])
     chunks: dict[str, list[Tensor]] = {measure.title: [] for measure in measures}
     empty = 0
     for part in _parts(qrels, run, deepest):
@@ -110,7 +110,7 @@ def evaluate_table(
 ) -> list[Evaluated]:
     """Return the per-list values of each model of a table, one model per column of scores."""
     relevant = np.bincount(table.lists, weights=table.labels > 0, minlength=len(table.qids))
-    options = _with_scale(options, largest)
+    options = with_scale(options, largest)
     ids, grades = torch.from_numpy(table.lists), torch.from_numpy(table.labels)
     order, lengths = ids.argsort(stable=True), ids.bincount(minlength=len(table.qids))
     named: dict[str, AnyMeasure] = {measure.title: measure for measure in measures}
@@ -184,11 +184,6 @@ def empty_text(empty: float | str) -> str:
     if isinstance(empty, str):
         return {"skip": "left out", "error": "an error"}[empty]
     return f"counted {empty:g}"
-
-
-def _with_scale(options: dict[str, Any], largest: float) -> dict[str, Any]:
-    """Return the options, and add the largest grade if it is above 0: ERR needs it."""
-    return {**options, "max_label": largest} if largest > 0 else options
 
 
 def _parts(qrels: Qrels, run: Run, depth: int) -> Iterator[Qrels]:

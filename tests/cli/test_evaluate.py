@@ -313,9 +313,9 @@ def test_every_metric(ltr, files, name):
     answer = ltr("evaluate", "t.csv", "--metrics", name, "--output", "o.json", *FAST)
     assert answer.code == 0, answer.err
     assert len(content()["values"]["t"][name]) == 12
-    measure = named.Measure(name)
-    if measure.kind.of_run is not RankingMetric.of_run:
-        title = f"{name}@3" if measure.takes_cutoff else name
+    (measure,) = named.parse_measures([name])
+    if type(measure.metric).of_run is not RankingMetric.of_run:
+        title = f"{name}@3" if "top_k" in measure.metric.arguments else name
         answer = ltr("evaluate", "a.run", *OF_RUN[1:], title, "--output", "o.json", *FAST)
         assert answer.code == 0, answer.err
         assert content()["metrics"][title]["mean"]["mean"] > 0
