@@ -4,10 +4,9 @@ Each name is loaded on first use. The classes import torchmetrics, which takes a
 The functions, and the names for comparisons and for TREC files, load without torchmetrics.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ltr.names import no_attribute
+from ltr.names import package_names
 
 if TYPE_CHECKING:
     from ltr.metrics.base import RankingMetric
@@ -103,20 +102,15 @@ _COMPARISON = ("Comparison", "Interval", "ModelResult", "compare", "holm", "mean
 _TREC = ("JoinedRun", "join", "read_qrels", "read_run", "write_qrels", "write_run")
 
 
+# `RankingMetric` comes with the classes: a configuration finds a class by its name among the
+# subclasses that are loaded.
+_LAZY = {
+    **dict.fromkeys(__all__, "ltr.metrics.classes"),
+    **dict.fromkeys(_COMPARISON, "ltr.metrics.comparison"),
+    **dict.fromkeys(_TREC, "ltr.metrics.trec"),
+    "RankingMetrics": "ltr.metrics.collection",
+}
+
+
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-
-    def __getattr__(name: str) -> Any:
-        if name not in __all__:
-            raise no_attribute(__name__, name, __all__)
-        homes = {**dict.fromkeys(_COMPARISON, "comparison"), **dict.fromkeys(_TREC, "trec")}
-        homes |= {"RankingMetric": "base", "RankingMetrics": "collection"}
-        if homes.get(name, "classes") in ("base", "collection", "classes"):
-            # A recipe finds a class by its name among the subclasses of RankingMetric.
-            import_module("ltr.metrics.classes")
-        value = getattr(import_module(f"ltr.metrics.{homes.get(name, 'classes')}"), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = package_names(__name__, __all__, _LAZY)

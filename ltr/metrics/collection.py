@@ -6,7 +6,8 @@ from typing import Any, Unpack
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from ltr.metrics.base import Columns, RankingMetric, measure_lists
+from ltr.metrics.base import Columns, measure_lists
+from ltr.metrics.classes import RankingMetric
 
 
 class RankingMetrics(MetricCollection):
