@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -61,15 +61,9 @@ class Batch:
             for metric in metrics:
                 metric.check_weights()
         if self.lengths is not None or self.qid is not None:
-            return _of_ragged(self, metrics)
-        ranked = rank(
-            self.scores,
-            self.labels,
-            self.mask,
-            self.weights,
-            judged=self.judged,
-            topics=self.topics,
-        )
+            return self._ragged_values(metrics) if metrics else []
+        columns = self.scores, self.labels, self.mask, self.weights, self.judged
+        ranked = rank(*columns, topics=self.topics)
         return [metric.per_list(ranked) for metric in metrics]
 
     def real_lists(self, values: Tensor) -> Tensor:
@@ -100,37 +94,23 @@ class Batch:
         check_lists(self.scores, mask=self.mask, **items)
         return {"scores": self.scores.detach(), **given}
 
-    def _ragged(self) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the columns with one list after the other, and the lengths (R,) int64."""
+    def _ragged_values(self, metrics: "Sequence[MetricCore]") -> list[ListValues]:
         check_exclusive(self.mask, self.lengths, self.qid)
         if self.lengths is not None:
             lengths = check_lengths(self.scores, self.lengths)
-            return self._columns(), lengths
-        assert self.qid is not None
-        return group_columns(self._columns(), self.qid)
+            columns = self._columns()
+        else:
+            assert self.qid is not None
+            columns, lengths = group_columns(self._columns(), self.qid)
+        parts: list[tuple[Tensor, list[Any]]] = []
+        for lists, mask, padded in chunks(lengths, *columns.values()):
+            ranked = rank(**dict(zip(columns, padded, strict=True)), mask=mask, topics=self.topics)
+            parts.append((lists, [metric.per_list(ranked) for metric in metrics]))
 
+        def joined(field: int, fill: float) -> Tensor:
+            stacked = [(i, torch.stack([x[field] for x in values])) for i, values in parts]
+            return from_chunks(stacked, len(lengths), fill)
 
-def _of_ragged(batch: Batch, metrics: "Sequence[MetricCore]") -> list[ListValues]:
-    columns, lengths = batch._ragged()
-    numbers: list[Tensor] = []
-    of_chunks: list[list[ListValues]] = []
-    for lists, mask, padded in chunks(lengths, *columns.values()):
-        chunk = dict(zip(columns, padded, strict=True))
-        ranked = rank(**chunk, mask=mask, topics=batch.topics)
-        numbers.append(lists)
-        of_chunks.append([metric.per_list(ranked) for metric in metrics])
-
-    def joined(parts: list[Tensor], fill: float) -> Tensor:
-        return from_chunks(list(zip(numbers, parts, strict=True)), len(lengths), fill)
-
-    of_metrics = []
-    for parts in zip(*of_chunks, strict=True):
-        wrong = [part.wrong for part in parts if part.wrong is not None]
-        of_metrics.append(
-            ListValues(
-                values=joined([part.values for part in parts], torch.nan),
-                empty=joined([part.empty for part in parts], False),
-                wrong=joined(wrong, False) if wrong else None,
-            )
-        )
-    return of_metrics
+        # Only in `torch.compile`, wrong lists are marked.
+        wrong = [None] * len(metrics) if parts[0][1][0].wrong is None else joined(2, False)
+        return [*map(ListValues, joined(0, torch.nan), joined(1, False), wrong)]

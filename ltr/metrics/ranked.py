@@ -117,8 +117,8 @@ def rank(
     labels: Tensor,
     mask: Tensor | None = None,
     weights: Tensor | None = None,
-    *,
     judged: Tensor | None = None,
+    *,
     topics: bool = False,
 ) -> Ranked:
     """Check lists and sort them by descending score, with ties in list order. Cost: one sort.
