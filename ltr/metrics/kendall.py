@@ -6,12 +6,11 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.kernels.sorting import runs
+from ltr.kernels.sorting import descending_order, runs
 from ltr.metrics.core import EmptyArguments, EmptyCore, measured_by
 from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import tied_runs
-from ltr.operators import descending_order
 from ltr.shapes import check_choice, count, masked_fill, positions
 
 Variant = Literal["a", "b", "weighted"]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr.kernels.sorting import runs
+from ltr.kernels.sorting import in_list_order, runs
 from ltr.metrics.ties import positions_of, run_sums
 
 COMPARED_LENGTH = 32
@@ -19,7 +19,7 @@ def dense_ranks(values: Tensor) -> Tensor:
     ordered, order = values.sort(dim=-1)
     new = torch.zeros_like(order)
     new[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    return torch.zeros_like(order).scatter(-1, order, new.cumsum(-1))
+    return in_list_order(new.cumsum(-1), order)
 
 
 def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
@@ -60,10 +60,8 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
         lows = run_sums(low, starts, ends)
         target = torch.where(high == 1, starts + lows + (position - starts - zeros), starts + zeros)
         target = target.long()
-        ranks = torch.empty_like(ranks).scatter(-1, target, ranks)
-        late = torch.empty_like(late).scatter(-1, target, late)
-        if early is not None:
-            early = torch.empty_like(early).scatter(-1, target, early)
+        ranks, late = in_list_order(ranks, target), in_list_order(late, target)
+        early = None if early is None else in_list_order(early, target)
     return total
 
 

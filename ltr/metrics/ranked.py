@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from math import isfinite
 from numbers import Real
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ltr.operators import descending_order
+from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.shapes import (
     check_choice,
     check_lists,
@@ -74,16 +74,12 @@ class Ranked(NamedTuple):
 
     def reorder(self, positions: Tensor) -> "Ranked":
         """Return lists of the items at `positions` (..., n); the padding must stay last."""
-        return Ranked(
-            scores=self.scores.gather(-1, positions),
-            labels=self.labels.gather(-1, positions),
-            mask=self.mask,
-            weights=None if self.weights is None else self.weights.gather(-1, positions),
-            order=self.order.gather(-1, positions),
-            judged=None if self.judged is None else self.judged.gather(-1, positions),
-            topics=None if self.topics is None else _gather_items(self.topics, positions),
-            wrong=self.wrong,
-        )
+        columns: dict[str, Any] = {
+            name: _gathered(x, positions)
+            for name, x in zip(self._fields, self, strict=True)
+            if x is not None and name not in ("mask", "wrong")
+        }
+        return self._replace(**columns)
 
     def tied_by(self, values: Tensor, descending: bool = False) -> tuple["Ranked", Tensor]:
         """Return the lists with tied items in order of `values`, and the old position of each item.
@@ -107,7 +103,7 @@ class Ranked(NamedTuple):
         tensor([5., 6., 7.])
         """
         if values.dim() == self.order.dim():
-            return torch.empty_like(values).scatter(-1, self.order, values)
+            return in_list_order(values, self.order)
         order = self.order.unsqueeze(-1).expand(values.shape)
         return torch.empty_like(values).scatter(-2, order, values)
 
@@ -163,16 +159,12 @@ def rank(
             if x is not None and (value := first_wrong_value(x)) is not None:
                 raise ValueError(f"{name} must be finite and >= 0, got {value:g}")
     order = descending_order(scores, mask)
-    return Ranked(
-        scores=scores.gather(-1, order),
-        labels=labels.gather(-1, order),
-        mask=None if mask is None else mask.gather(-1, order),
-        weights=None if weights is None else weights.gather(-1, order),
-        order=order,
-        judged=None if judged is None else judged.gather(-1, order),
-        topics=None if by_topic is None else _gather_items(by_topic, order),
-        wrong=wrong,
-    )
+    scores, labels = scores.gather(-1, order), labels.gather(-1, order)
+    mask, weights, judged = [
+        None if x is None else x.gather(-1, order) for x in (mask, weights, judged)
+    ]
+    by_topic = None if by_topic is None else _gathered(by_topic, order)
+    return Ranked(scores, labels, mask, weights, order, judged, by_topic, wrong)
 
 
 class ListValues(NamedTuple):
@@ -270,5 +262,8 @@ def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor
     return topics if mask is None else torch.where(mask.unsqueeze(-1), topics, 0)
 
 
-def _gather_items(values: Tensor, positions: Tensor) -> Tensor:
+def _gathered(values: Tensor, positions: Tensor) -> Tensor:
+    """Return the values (..., n) or (..., n, d) of the items at `positions` (..., n)."""
+    if values.dim() == positions.dim():
+        return values.gather(-1, positions)
     return values.gather(-2, positions.unsqueeze(-1).expand(values.shape))

@@ -6,10 +6,10 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
+from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.metrics.core import EmptyArguments, EmptyCore, measured_by
 from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import positions_of
-from ltr.operators import descending_order
 from ltr.shapes import check_choice, check_fraction, check_top_k, positions
 
 RBOTies = Literal["stable"]
@@ -90,9 +90,9 @@ def _common(lists: Ranked) -> Tensor:
     labels = lists.in_list_order(lists.labels)
     real = None if lists.mask is None else lists.in_list_order(lists.mask)
     order = descending_order(labels, real)
-    positions = positions_of(order)
-    by_label = lists.order.new_empty(order.shape).scatter(-1, order, positions)
-    deeper = torch.maximum(positions, by_label.gather(-1, lists.order))
+    by_score = positions_of(order)
+    by_label = in_list_order(by_score, order)
+    deeper = torch.maximum(by_score, by_label.gather(-1, lists.order))
     new = torch.zeros_like(lists.scores, dtype=torch.float64)
     ones = torch.ones_like(new) if lists.mask is None else lists.mask.double()
     return new.scatter_add(-1, deeper, ones).cumsum(-1)

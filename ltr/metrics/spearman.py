@@ -2,13 +2,12 @@
 
 from typing import Unpack
 
-import torch
 from torch import Tensor
 
+from ltr.kernels.sorting import descending_order, in_list_order
 from ltr.metrics.core import EmptyArguments, EmptyCore, measured_by
 from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import tied_means
-from ltr.operators import descending_order
 from ltr.shapes import masked_fill, positions
 
 
@@ -19,8 +18,7 @@ class SpearmanCore(EmptyCore):
         """Return the value of each list."""
         order = descending_order(lists.labels, lists.mask)
         x = _centered(lists.scores, lists.mask)
-        y = _centered(lists.labels.gather(-1, order), lists.mask)
-        y = torch.empty_like(y).scatter(-1, order, y)
+        y = in_list_order(_centered(lists.labels.gather(-1, order), lists.mask), order)
         size = x.square().sum(-1).sqrt() * y.square().sum(-1).sqrt()
         values = ((x * y).sum(-1) / size.where(size > 0, 1.0)).clamp(-1, 1)
         return list_values(values.to(lists.scores.dtype), size > 0, lists, self.empty)
@@ -47,6 +45,7 @@ def spearman(scores: Tensor, labels: Tensor, **shared: Unpack[EmptyArguments]) -
 
     Reference: Spearman, "The proof and measurement of association between two things", 1904.
 
+    >>> import torch
     >>> spearman(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 1.0]))
     tensor(1.)
     """
