@@ -134,16 +134,9 @@ def join(
         judged[i, :n] = [label is not None for label in judgements]
         judged[i, depth:end] = True
         mask[i, :end] = True
-    return JoinedRun(
-        qids=list(known),
-        scores=torch.from_numpy(scores),
-        labels=torch.from_numpy(labels),
-        mask=torch.from_numpy(mask),
-        judged=torch.from_numpy(judged),
-        depth=depth,
-        missing=len(known.keys() - run.keys()),
-        unjudged=len(run.keys() - known.keys()),
-    )
+    columns = map(torch.from_numpy, (scores, labels, mask, judged))
+    missing, unjudged = len(known.keys() - run.keys()), len(run.keys() - known.keys())
+    return JoinedRun(list(known), *columns, depth, missing, unjudged)
 
 
 def trec_order(scores: Mapping[str, float]) -> list[str]:
