@@ -49,3 +49,12 @@ def bar_axes(
     axes.set_xlabel(label)
     axes.grid(axis="x", alpha=0.3)
     return axes
+
+
+def draw_interval(
+    axes: "Axes", position: int, interval: tuple[float, float, float], color: str
+) -> None:
+    """Draw a mean and its interval (mean, low, high) on axes of `bar_axes`."""
+    mean, low, high = interval
+    axes.plot([low, high], [position, position], color=color, linewidth=2)
+    axes.plot([mean], [position], "o", color=color)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ltr.arrays import as_numbers
 from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
-from ltr.plots import bar_axes
+from ltr.plots import bar_axes, draw_interval
 from ltr.shapes import check_at_least, check_choice, check_fraction, check_whole
 
 if TYPE_CHECKING:
@@ -154,18 +154,10 @@ class Comparison:
             mean, low, high = model.difference
             sure = low > 0 or high < 0
             color = "tab:gray" if not sure else "tab:green" if mean > 0 else "tab:red"
-            axes.plot([low, high], [position, position], color=color, linewidth=2)
-            axes.plot([mean], [position], "o", color=color)
+            draw_interval(axes, position, model.difference, color)
             text = f"p = {_p_text(model.p)}".replace("= <", "< ")
             text += f", Holm {_p_text(model.p_holm)}" if len(shown) > 1 else ""
-            axes.annotate(
-                text,
-                (mean, position),
-                (0, 6),
-                textcoords="offset points",
-                ha="center",
-                size="small",
-            )
+            axes.text(mean, position - 0.17, text, ha="center", size="small")
         return axes
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
@@ -264,42 +256,48 @@ def compare(
     after   0.5000 [0.3500, 0.6333]  +0.1500 [+0.0667, +0.2333]  0.0625               5 / 1 / 0
     6 lists; paired randomization test, 10,000 resamples, seed 0; all flips of signs
     """
-    models, first = _models(a, b, baseline, names)
+    models = _models(a, b, baseline, names)
+    first, *others = models
     check_choice("test", test, "randomization", "bootstrap")
     check_choice("interval", interval, "bca", "percentile")
     confidence, resamples, seed = check_draws(confidence, resamples, seed)
     table, left_out = _table(models)
     differences = table[:, 1:] - table[:, :1]
     columns = np.concatenate([table, differences], axis=1)
-    means = bootstrap_means(columns, resamples, np.random.default_rng(seed))
-    intervals = [
-        Interval(float(x.mean()), *bca_interval(x, m, confidence, interval == "bca"))
-        for x, m in zip(columns.T, means.T, strict=True)
-    ]
+    intervals, means = bootstrap_intervals(columns, interval, confidence, resamples, seed)
     tests = []
-    for x, difference, of_draws in zip(
-        differences.T, intervals[len(models) :], means.T[len(models) :], strict=True
-    ):
+    for x, of_draws in zip(differences.T, means.T[len(models) :], strict=True):
         if test == "bootstrap":
-            tests.append((bootstrap_p(difference.mean, of_draws), False))
+            tests.append((bootstrap_p(float(x.mean()), of_draws), False))
         else:
             tests.append(sign_flip_p(x, resamples, np.random.default_rng(seed)))
     corrected = holm([p for p, _ in tests])
     results = [ModelResult(first, intervals[0])]
-    for i, name in enumerate(list(models)[1:]):
-        x, (p, exact) = differences[:, i], tests[i]
+    for i, (name, x, (p, exact)) in enumerate(zip(others, differences.T, tests, strict=True)):
         counts = [int(part.sum()) for part in (x > 0, x == 0, x < 0)]
         mean, difference = intervals[1 + i], intervals[len(models) + i]
         results.append(ModelResult(name, mean, difference, p, corrected[i], exact, *counts))
-    return Comparison(
-        models=tuple(results),
-        lists=len(table),
-        left_out=left_out,
-        test=test,
-        confidence=confidence,
-        resamples=resamples,
-        seed=seed,
-    )
+    return Comparison(tuple(results), len(table), left_out, test, confidence, resamples, seed)
+
+
+def bootstrap_intervals(
+    values: np.ndarray, interval: IntervalMethod, confidence: float, resamples: int, seed: int
+) -> tuple[list[Interval], np.ndarray]:
+    """Return each column's mean with its interval, and its bootstrap means (resamples, columns).
+
+    Args:
+        values: (lists, columns), without NaN.
+        interval: see `compare`.
+        confidence: see `compare`.
+        resamples: see `compare`.
+        seed: see `compare`.
+    """
+    means = bootstrap_means(values, resamples, np.random.default_rng(seed))
+    intervals = [
+        Interval(float(x.mean()), *bca_interval(x, of_draws, confidence, interval == "bca"))
+        for x, of_draws in zip(values.T, means.T, strict=True)
+    ]
+    return intervals, means
 
 
 def mean_interval(
@@ -334,9 +332,8 @@ def mean_interval(
     table, _ = _table({"values": values}, least=0)
     if not len(table):
         return Interval(np.nan, np.nan, np.nan)
-    means = bootstrap_means(table, resamples, np.random.default_rng(seed))
-    x = table[:, 0]
-    return Interval(float(x.mean()), *bca_interval(x, means[:, 0], confidence, interval == "bca"))
+    (result,), _ = bootstrap_intervals(table, interval, confidence, resamples, seed)
+    return result
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -348,12 +345,11 @@ def holm(p: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    corrected = [0.0] * len(p)
-    largest = 0.0
-    for step, position in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
-        largest = max(largest, min(1.0, (len(p) - step) * p[position]))
-        corrected[position] = largest
-    return corrected
+    order = np.argsort(p, kind="stable")
+    factors = len(p) - np.arange(len(p))
+    corrected = np.empty(len(p))
+    corrected[order] = np.maximum.accumulate(np.minimum(factors * np.asarray(p)[order], 1.0))
+    return corrected.tolist()
 
 
 def _models(
@@ -361,7 +357,8 @@ def _models(
     b: Values | None,
     baseline: str | None,
     names: tuple[str, str],
-) -> tuple[dict[str, Values], str]:
+) -> dict[str, Values]:
+    """Return the values by model, the baseline first; raise `ValueError` for wrong arguments."""
     if not isinstance(a, Mapping):
         if b is None:
             raise ValueError("b must be the other model's values if a is not a mapping, got None")
@@ -369,7 +366,7 @@ def _models(
             raise ValueError(f"baseline must be None if a is not a mapping, got {baseline!r}")
         if not isinstance(names, Sequence) or len(names) != 2 or names[0] == names[1]:
             raise ValueError(f"names must be two different names, got {names!r}")
-        return _models({names[0]: a, names[1]: b}, None, None, names)
+        a, b = {names[0]: a, names[1]: b}, None
     if b is not None:
         raise ValueError("b must be None if a is a mapping of all models")
     if len(a) < 2:
@@ -379,7 +376,7 @@ def _models(
     first = next(iter(a)) if baseline is None else baseline
     if first not in a:
         raise ValueError(f"baseline must be one of {list(a)}, got {baseline!r}")
-    return {first: a[first], **{name: v for name, v in a.items() if name != first}}, first
+    return {first: a[first], **a}
 
 
 def check_draws(confidence: float, resamples: int, seed: int) -> tuple[float, int, int]:

@@ -1,5 +1,6 @@
 """Resampling of per-list values: bootstrap means, BCa intervals, the sign-flip test."""
 
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -45,13 +46,18 @@ def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator
             means[:, number] = _Blocks.of(column).drawn_means(resamples, deepcopy(rng))
         return means
     columns = np.ascontiguousarray(values.T)
-    rows = max(1, _DRAWS_PER_CHUNK // lists)
-    for start in range(0, resamples, rows):
-        stop = min(start + rows, resamples)
+    for start, stop in _chunks(resamples, lists):
         drawn = rng.integers(0, lists, (stop - start, lists), dtype=np.int32)
         for number, column in enumerate(columns):
             means[start:stop, number] = column[drawn].mean(-1)
     return means
+
+
+def _chunks(draws: int, lists: int) -> Iterator[tuple[int, int]]:
+    """Yield the first draw and the end of each chunk of draws from this many lists."""
+    rows = max(1, _DRAWS_PER_CHUNK // max(lists, 1))
+    for start in range(0, draws, rows):
+        yield start, min(start + rows, draws)
 
 
 @dataclass(frozen=True)
@@ -94,9 +100,7 @@ class _Blocks:
         """Return the means over as many lists as there are, drawn with replacement."""
         lists = self.counts.sum()
         means = np.empty(resamples)
-        rows = max(1, _DRAWS_PER_CHUNK // len(self.counts))
-        for start in range(0, resamples, rows):
-            stop = min(start + rows, resamples)
+        for start, stop in _chunks(resamples, len(self.counts)):
             drawn = rng.multinomial(lists, self.counts / lists, stop - start).astype(np.float64)
             noise = np.sqrt(drawn @ self.variances) * rng.standard_normal(stop - start)
             means[start:stop] = (drawn @ self.means + noise) / lists
@@ -184,14 +188,12 @@ def sign_flip_p(
         sums = _Blocks.of(np.abs(signed)).flipped_sums(resamples, rng)
         return (int((np.abs(sums) >= least).sum()) + 1) / (resamples + 1), False
     extreme = 0
-    rows = max(1, _DRAWS_PER_CHUNK // max(lists, 1))
-    for start in range(0, tries, rows):
-        some = min(rows, tries - start)
+    for start, stop in _chunks(tries, lists):
         if exact:
-            codes = np.arange(start, start + some)
+            codes = np.arange(start, stop)
             flips = codes[:, None] >> np.arange(lists) & 1
         else:
-            drawn = rng.integers(0, 256, (some, -(-lists // 8)), dtype=np.uint8)
+            drawn = rng.integers(0, 256, (stop - start, -(-lists // 8)), dtype=np.uint8)
             flips = np.unpackbits(drawn, axis=1, count=lists)
         sums = total - 2 * (flips.astype(np.float64) @ signed)
         extreme += int((np.abs(sums) >= least).sum())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.files import atomic_write
 from ltr.metrics.comparison import Comparison, Interval
-from ltr.plots import bar_axes, new_figure
+from ltr.plots import bar_axes, draw_interval, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,9 +28,8 @@ def draw_means(
     """
     height = 1.2 + 0.4 * len(intervals)
     axes = bar_axes(axes, [*intervals], label, what, height, zero=False)
-    for position, (mean, low, high) in enumerate(intervals.values()):
-        axes.plot([low, high], [position, position], color="tab:blue", linewidth=2)
-        axes.plot([mean], [position], "o", color="tab:blue")
+    for position, interval in enumerate(intervals.values()):
+        draw_interval(axes, position, interval, "tab:blue")
     return axes
 
 

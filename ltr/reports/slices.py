@@ -14,12 +14,12 @@ from ltr.metrics.comparison import (
     Interval,
     ModelResult,
     Test,
+    bootstrap_intervals,
     compare,
     holm,
     mean_interval,
     text_table,
 )
-from ltr.metrics.resampling import bca_interval, bootstrap_means
 
 FEWEST = 20
 """A slice with fewer lists has no interval: benchmarks/slices.py shows how far one misses."""
@@ -416,9 +416,8 @@ def _intervals(
     shared = [title for title in complete if title not in intervals]
     if shared:
         table = np.stack([values[title] for title in shared], axis=1)
-        means = bootstrap_means(table, resamples, np.random.default_rng(seed))
-        for title, x, drawn in zip(shared, table.T, means.T, strict=True):
-            intervals[title] = Interval(float(x.mean()), *bca_interval(x, drawn, confidence))
+        of_shared, _ = bootstrap_intervals(table, "bca", confidence, resamples, seed)
+        intervals |= dict(zip(shared, of_shared, strict=True))
     return {title: intervals[title] for title in values}
 
 
