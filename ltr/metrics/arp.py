@@ -4,13 +4,13 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import TiesArguments, TiesCore, measured_by
+from ltr.metrics.core import EmptyCore, TiesArguments, TiesCore, measured_by
 from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import placed_sum
 from ltr.shapes import positions
 
 
-class ARPCore(TiesCore):
+class ARPCore(TiesCore, EmptyCore):
     """The arithmetic of `arp`."""
 
     takes_weights = True

@@ -44,7 +44,6 @@ def average_precision(
     scores: Tensor,
     labels: Tensor,
     *,
-    top_k: int | None = None,
     divisor: Divisor = "attainable",
     **shared: Unpack[BinaryArguments],
 ) -> Tensor:
@@ -90,7 +89,6 @@ def gmap(
     scores: Tensor,
     labels: Tensor,
     *,
-    top_k: int | None = None,
     divisor: Divisor = "attainable",
     **shared: Unpack[BinaryArguments],
 ) -> Tensor:

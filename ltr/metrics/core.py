@@ -46,6 +46,12 @@ class TiesArguments(EmptyArguments, total=False):
     ties: Ties
 
 
+class CutoffArguments(TiesArguments, total=False):
+    """The arguments of the functions with `empty`, `ties` and `top_k`."""
+
+    top_k: int | None
+
+
 class RelevantArguments(EmptyArguments, total=False):
     """The arguments of the functions with `empty` and `relevant_from`."""
 
@@ -58,8 +64,8 @@ class SetArguments(RelevantArguments, total=False):
     threshold: float | None
 
 
-class BinaryArguments(TiesArguments, RelevantArguments, total=False):
-    """The arguments of the functions with `empty`, `ties` and `relevant_from`."""
+class BinaryArguments(CutoffArguments, RelevantArguments, total=False):
+    """The arguments of the functions with `empty`, `ties`, `top_k` and `relevant_from`."""
 
 
 _LIST_ARGUMENTS = {"judged", *ListArguments.__annotations__}
@@ -206,9 +212,14 @@ def measured_by(core: type[MetricCore]) -> Callable[[Function], Function]:
             return core(**arguments).measure(scores, labels, **lists)
 
         *first, _ = signature(function).parameters.values()
-        shown = {parameter.name: parameter for parameter in first}
-        for name, parameter in parameters(core).items():
-            shown[name] = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        own, arguments = {x.name for x in first}, parameters(core)
+
+        def is_shared(name: str) -> bool:
+            return arguments[name].kind is Parameter.KEYWORD_ONLY and name not in own
+
+        shown = {x.name: x for x in first if x.name not in arguments}
+        for name in sorted(arguments, key=is_shared):
+            shown[name] = arguments[name].replace(kind=Parameter.KEYWORD_ONLY)
         lists = Parameter("lists", Parameter.VAR_KEYWORD, annotation=Unpack[ListArguments])
         body: Any = measured
         body.__signature__ = Signature([*shown.values(), lists])
@@ -216,20 +227,6 @@ def measured_by(core: type[MetricCore]) -> Callable[[Function], Function]:
         return body
 
     return with_body
-
-
-AnyMetric = TypeVar("AnyMetric", bound=MetricCore)
-
-
-def cut_at(metric: AnyMetric, depth: int) -> AnyMetric:
-    """Return a copy of the metric for the lists of a run: see `CutoffCore.of_run`."""
-    top_k = metric.arguments["top_k"]
-    if top_k is None and metric.divides_by_k:
-        name = metric_name(type(metric))
-        raise ValueError(f"top_k must be given for {name}, which divides by it, got None")
-    if top_k is not None and top_k > depth:
-        raise ValueError(f"top_k must be <= depth {depth} of the join, got {top_k}")
-    return type(metric)(**{**metric.arguments, "top_k": depth if top_k is None else top_k})
 
 
 class EmptyCore(MetricCore):
@@ -247,7 +244,7 @@ class EmptyCore(MetricCore):
         super().__post_init__()
 
 
-class TiesCore(EmptyCore):
+class TiesCore(MetricCore):
     """Base class of the metrics that depend on the order of tied items.
 
     Args:
@@ -281,7 +278,12 @@ class CutoffCore(TiesCore):
         Raises:
             ValueError: `top_k` is above `depth`, or `top_k` is None and the metric divides by it.
         """
-        return cut_at(self, depth)
+        if self.top_k is None and self.divides_by_k:
+            name = metric_name(type(self))
+            raise ValueError(f"top_k must be given for {name}, which divides by it, got None")
+        if self.top_k is not None and self.top_k > depth:
+            raise ValueError(f"top_k must be <= depth {depth} of the join, got {self.top_k}")
+        return type(self)(**self.arguments | {"top_k": self.top_k or depth})
 
 
 class RelevantCore(EmptyCore):
@@ -343,4 +345,4 @@ class RetrievedCore(EmptyCore):
         """
         if self.threshold is not None:
             raise ValueError(f"threshold must be None for a run, got {self.threshold}")
-        return type(self)(**{**self.arguments, "threshold": -float(depth)})
+        return type(self)(**self.arguments | {"threshold": -float(depth)})

@@ -6,13 +6,13 @@ from typing import Unpack
 from torch import Tensor
 
 from ltr.gains import stop_probabilities
-from ltr.metrics.core import CutoffCore, EmptyArguments, measured_by
+from ltr.metrics.core import CutoffCore, EmptyArguments, EmptyCore, measured_by
 from ltr.metrics.ranked import ListValues, Ranked, check_labels, list_values
 from ltr.metrics.ties import TieOrder, within
 from ltr.shapes import check_choice, check_positive, positions
 
 
-class ERRCore(CutoffCore):
+class ERRCore(CutoffCore, EmptyCore):
     """The arithmetic of `err`."""
 
     max_label: float | None = None

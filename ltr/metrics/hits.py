@@ -4,7 +4,14 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import BinaryArguments, BinaryCore, CutoffCore, TiesArguments, measured_by
+from ltr.metrics.core import (
+    BinaryArguments,
+    BinaryCore,
+    CutoffCore,
+    EmptyCore,
+    TiesArguments,
+    measured_by,
+)
 from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import first_hit, placed_sum, within
 from ltr.shapes import check_number, check_whole, largest, positions
@@ -25,9 +32,7 @@ class PrecisionCore(BinaryCore):
 
 
 @measured_by(PrecisionCore)
-def precision(
-    scores: Tensor, labels: Tensor, *, top_k: int | None = None, **shared: Unpack[BinaryArguments]
-) -> Tensor:
+def precision(scores: Tensor, labels: Tensor, **shared: Unpack[BinaryArguments]) -> Tensor:
     """Precision@k: the fraction of relevant items among the first k.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
@@ -66,9 +71,7 @@ class RecallCore(BinaryCore):
 
 
 @measured_by(RecallCore)
-def recall(
-    scores: Tensor, labels: Tensor, *, top_k: int | None = None, **shared: Unpack[BinaryArguments]
-) -> Tensor:
+def recall(scores: Tensor, labels: Tensor, **shared: Unpack[BinaryArguments]) -> Tensor:
     """Recall@k: the fraction of the relevant items that are among the first k.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
@@ -124,7 +127,6 @@ def f_beta(
     scores: Tensor,
     labels: Tensor,
     *,
-    top_k: int | None = None,
     beta: float = 1.0,
     **shared: Unpack[BinaryArguments],
 ) -> Tensor:
@@ -159,9 +161,7 @@ def f_beta(
 
 
 @measured_by(F1Core)
-def f1(
-    scores: Tensor, labels: Tensor, *, top_k: int | None = None, **shared: Unpack[BinaryArguments]
-) -> Tensor:
+def f1(scores: Tensor, labels: Tensor, **shared: Unpack[BinaryArguments]) -> Tensor:
     """F1@k: the harmonic mean of precision and recall at k, 2 * hits / (k + relevant items).
 
     The hits are the relevant items among the first k.
@@ -200,9 +200,7 @@ class RPrecisionCore(BinaryCore):
 
 
 @measured_by(RPrecisionCore)
-def r_precision(
-    scores: Tensor, labels: Tensor, *, top_k: int | None = None, **shared: Unpack[BinaryArguments]
-) -> Tensor:
+def r_precision(scores: Tensor, labels: Tensor, **shared: Unpack[BinaryArguments]) -> Tensor:
     """R-precision: the precision at rank R, where R is the number of relevant items.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
@@ -238,9 +236,7 @@ class HitRateCore(BinaryCore):
 
 
 @measured_by(HitRateCore)
-def hit_rate(
-    scores: Tensor, labels: Tensor, *, top_k: int | None = None, **shared: Unpack[BinaryArguments]
-) -> Tensor:
+def hit_rate(scores: Tensor, labels: Tensor, **shared: Unpack[BinaryArguments]) -> Tensor:
     """Hit rate, or success@k: whether a relevant item is among the first k.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.
@@ -263,7 +259,7 @@ def hit_rate(
     ...
 
 
-class TopKAccuracyCore(CutoffCore):
+class TopKAccuracyCore(CutoffCore, EmptyCore):
     """The arithmetic of `top_k_accuracy`."""
 
     top_k: int = 1  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -134,9 +134,10 @@ def join(
         judged[i, :n] = [label is not None for label in judgements]
         judged[i, depth:end] = True
         mask[i, :end] = True
-    columns = map(torch.from_numpy, (scores, labels, mask, judged))
+    columns = {"scores": scores, "labels": labels, "mask": mask, "judged": judged}
+    tensors = {name: torch.from_numpy(x) for name, x in columns.items()}
     missing, unjudged = len(known.keys() - run.keys()), len(run.keys() - known.keys())
-    return JoinedRun(list(known), *columns, depth, missing, unjudged)
+    return JoinedRun([*known], **tensors, depth=depth, missing=missing, unjudged=unjudged)
 
 
 def trec_order(scores: Mapping[str, float]) -> list[str]:

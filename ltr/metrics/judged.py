@@ -4,7 +4,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.metrics.core import CutoffCore, RetrievedCore, TiesArguments, measured_by
+from ltr.metrics.core import CutoffArguments, CutoffCore, RetrievedCore, measured_by
 from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import placed_sum, within
 
@@ -27,9 +27,8 @@ def judged(
     labels: Tensor,
     *,
     judged: Tensor | None = None,
-    top_k: int | None = None,
     threshold: float | None = None,
-    **shared: Unpack[TiesArguments],
+    **shared: Unpack[CutoffArguments],
 ) -> Tensor:
     """Judged@k: the fraction of judged items among the first k retrieved items.
 

@@ -25,9 +25,7 @@ class MRRCore(BinaryCore):
 
 
 @measured_by(MRRCore)
-def mrr(
-    scores: Tensor, labels: Tensor, *, top_k: int | None = None, **shared: Unpack[BinaryArguments]
-) -> Tensor:
+def mrr(scores: Tensor, labels: Tensor, **shared: Unpack[BinaryArguments]) -> Tensor:
     """Reciprocal rank: 1 / rank of the first relevant item.
 
     `ltr.metrics.functional` describes the arguments that all metrics share.

@@ -17,13 +17,13 @@ from ltr.gains import (
     ndcg_gains,
 )
 from ltr.kernels.sorting import falling_values
-from ltr.metrics.core import CutoffCore, TiesArguments, measured_by
+from ltr.metrics.core import CutoffArguments, CutoffCore, EmptyCore, measured_by
 from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.metrics.ties import placed_sum
 from ltr.shapes import positions
 
 
-class DCGCore(CutoffCore):
+class DCGCore(CutoffCore, EmptyCore):
     """The arithmetic of `dcg`."""
 
     takes_weights = True
@@ -101,11 +101,10 @@ def ndcg(
     scores: Tensor,
     labels: Tensor,
     *,
-    top_k: int | None = None,
     gain: Gain = "exp2",
     discount: Discount = "log2",
     short_list_value: float | None = None,
-    **shared: Unpack[TiesArguments],
+    **shared: Unpack[CutoffArguments],
 ) -> Tensor:
     """NDCG@k: DCG@k, divided by its largest value for these labels.
 
@@ -145,10 +144,9 @@ def dcg(
     scores: Tensor,
     labels: Tensor,
     *,
-    top_k: int | None = None,
     gain: Gain = "exp2",
     discount: Discount = "log2",
-    **shared: Unpack[TiesArguments],
+    **shared: Unpack[CutoffArguments],
 ) -> Tensor:
     """DCG@k: the sum of gain * discount over the first k items.
 

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.sorting import runs
-from ltr.metrics.core import TiesArguments, TiesCore, measured_by
+from ltr.metrics.core import EmptyCore, TiesArguments, TiesCore, measured_by
 from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import ListValues, Ranked, list_values
 from ltr.shapes import masked_fill
 
 
-class OPACore(TiesCore):
+class OPACore(TiesCore, EmptyCore):
     """The arithmetic of `opa`."""
 
     takes_weights = True

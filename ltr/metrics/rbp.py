@@ -1,7 +1,6 @@
 """Rank-biased precision, and its residual: how much unjudged items could add to it."""
 
-from dataclasses import KW_ONLY
-from typing import Literal, Self, Unpack
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -10,18 +9,16 @@ from ltr.gains import stop_probabilities
 from ltr.metrics.core import (
     BinaryArguments,
     BinaryCore,
+    CutoffCore,
     ListArguments,
-    MetricCore,
-    cut_at,
     measured_by,
 )
 from ltr.metrics.ranked import ListValues, Ranked, check_labels, list_values
-from ltr.metrics.ties import Ties, check_ties, placed_sum, within
+from ltr.metrics.ties import Ties, placed_sum, within
 from ltr.shapes import (
     check_choice,
     check_fraction,
     check_positive,
-    check_top_k,
     largest,
     masked_fill,
     positions,
@@ -70,7 +67,6 @@ def rbp(
     scores: Tensor,
     labels: Tensor,
     *,
-    top_k: int | None = None,
     p: float = 0.8,
     gain: RBPGain = "binary",
     max_label: float | None = None,
@@ -106,20 +102,15 @@ def rbp(
     ...
 
 
-class RBPResidualCore(MetricCore):
+class RBPResidualCore(CutoffCore):
     """The arithmetic of `rbp_residual`."""
 
     higher_is_better = False
 
-    top_k: int | None = None
     p: float = 0.8
-    _: KW_ONLY
-    ties: Ties = "stable"
 
     def __post_init__(self) -> None:
-        self.top_k = check_top_k(self.top_k)
         self.p = check_fraction("p", self.p)
-        check_ties(self.ties)
         super().__post_init__()
 
     def per_list(self, lists: Ranked) -> ListValues:
@@ -130,10 +121,6 @@ class RBPResidualCore(MetricCore):
         weight = (1 - self.p) * torch.pow(self.p, positions(judged) - 1)
         known = placed_sum(weight * within(judged, self.top_k), judged, lists, self.ties)
         return list_values(1 - known, torch.ones_like(known, dtype=torch.bool), lists, "skip")
-
-    def of_run(self, depth: int) -> Self:
-        """Return a copy of the metric for the lists of a run, as `CutoffCore.of_run` does."""
-        return cut_at(self, depth)
 
 
 @measured_by(RBPResidualCore)
