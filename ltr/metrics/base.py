@@ -11,6 +11,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
 
 from ltr.config import parameters
 from ltr.metrics.batches import Batch
@@ -261,10 +262,10 @@ class RankingMetric(MetricCore, Metric):
         """
         if not (self.keep_values or self.deduplicate):
             raise ValueError("keep_values must be True for per_list_values, got False")
-        values = _joined(self.values)
+        values = dim_zero_cat(self.values)
         if not self.deduplicate:
             return values
-        ordered, order = _joined(self.ids).sort(stable=True)
+        ordered, order = dim_zero_cat(self.ids).sort(stable=True)
         first = torch.ones_like(ordered, dtype=torch.bool)
         first[1:] = ordered[1:] != ordered[:-1]
         values = values[order]
@@ -324,10 +325,8 @@ def measure_lists(
     tensor([1., 1.], dtype=torch.float64)
     tensor([1., 1.], dtype=torch.float64)
     """
-    given = {"preds": preds, "target": target, "indexes": indexes, "mask": mask, **columns}
-    for name, x in given.items():
-        optional = x is None and name not in ("preds", "target")
-        if not (isinstance(x, Tensor) or optional or name == "lengths"):
+    for name, x in (("preds", preds), ("target", target), ("indexes", indexes)):
+        if not isinstance(x, Tensor) and not (x is None and name == "indexes"):
             raise ValueError(f"{name} must be a tensor, got {type(x).__name__}")
     assert target is not None
     if indexes is not None and (indexes.is_floating_point() or indexes.dtype == torch.bool):
@@ -375,7 +374,3 @@ def _by_ids(batch: Batch, indexes: Tensor) -> Batch:
             f"got {tuple(indexes.shape)}"
         )
     return batch.by_qid(indexes)
-
-
-def _joined(parts: Any) -> Tensor:
-    return parts if isinstance(parts, Tensor) else torch.cat(list(parts))

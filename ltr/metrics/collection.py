@@ -1,12 +1,11 @@
 """A collection of ranking metrics that ranks each list once."""
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any
 
-from torch import Tensor
 from torchmetrics import MetricCollection
 
-from ltr.metrics.base import Columns, measure_lists
+from ltr.metrics.base import measure_lists
 from ltr.metrics.classes import RankingMetric
 
 
@@ -42,28 +41,19 @@ class RankingMetrics(MetricCollection):
     ):
         if not isinstance(metrics, Mapping):
             raise ValueError(f"metrics must be a dict of metrics by name, got {metrics!r}")
+        super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
         for name, metric in metrics.items():
             if not isinstance(metric, RankingMetric):
                 raise ValueError(f"metrics must be ranking metrics, got {metric!r} for {name!r}")
-        super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
-        for name in metrics:
             if not isinstance(name, str) or not name or "." in name:
                 raise ValueError(f"metrics must have names without a dot, got {name!r}")
             if hasattr(self, name):
                 raise ValueError(
                     f"metrics must not have the name of an attribute of modules, got {name!r}"
                 )
-        for name, metric in metrics.items():  # torchmetrics would sort a dict by name
-            self.add_metrics({name: metric})
+            self.add_metrics({name: metric})  # torchmetrics would sort a dict by name
 
-    def update(
-        self,
-        preds: Tensor,
-        target: Tensor,
-        indexes: Tensor | None = None,
-        mask: Tensor | None = None,
-        **columns: Unpack[Columns],
-    ) -> None:
+    def update(self, *args: Any, **kwargs: Any) -> None:
         """Add lists to every metric, or to none if one of them raises an error.
 
         The arguments are those of `RankingMetric.update`.
@@ -72,8 +62,7 @@ class RankingMetrics(MetricCollection):
             ValueError: as in `RankingMetric.update`; or weights are given, but a metric takes none.
         """
         metrics = [*self.metrics.values()]
-        of_metrics = measure_lists(metrics, preds, target, indexes, mask, **columns)
-        for metric, values in zip(metrics, of_metrics, strict=True):
+        for metric, values in zip(metrics, measure_lists(metrics, *args, **kwargs), strict=True):
             metric.update(values)
 
     @property

@@ -283,7 +283,9 @@ class CutoffCore(TiesCore):
             raise ValueError(f"top_k must be given for {name}, which divides by it, got None")
         if self.top_k is not None and self.top_k > depth:
             raise ValueError(f"top_k must be <= depth {depth} of the join, got {self.top_k}")
-        return type(self)(**self.arguments | {"top_k": self.top_k or depth})
+        arguments = self.arguments
+        arguments["top_k"] = self.top_k or depth
+        return type(self)(**arguments)
 
 
 class RelevantCore(EmptyCore):
