@@ -283,14 +283,15 @@ def test_weights_of_one_change_nothing(make):
     torch.testing.assert_close(loss(scores, labels, weights=torch.ones(3, 5)), loss(scores, labels))
 
 
-@losses(named(1, 4), arguments="make, n")
-def test_a_list_whose_weights_are_all_0_counts_0(make, n):
-    scores, labels = draw(3, n)
-    scores.requires_grad_()
-    loss = make()(scores, labels, weights=torch.zeros(3, n))
-    loss.backward()
-    assert loss == 0
-    assert (scores.grad == 0).all()
+@losses()
+def test_a_list_whose_weights_are_all_0_counts_0(make):
+    for n in (1, 4):
+        scores, labels = draw(3, n)
+        scores.requires_grad_()
+        loss = make()(scores, labels, weights=torch.zeros(3, n))
+        loss.backward()
+        assert loss == 0
+        assert (scores.grad == 0).all()
 
 
 @losses(arguments="name")

@@ -9,9 +9,11 @@ from operator_table import draw
 from pairwise import named, split, together
 from scipy.optimize import linprog
 from torch.func import hessian, jacfwd, jacrev, jvp, vmap
+from torch.library import opcheck
 
 from ltr.operators import SinkhornSort, hard_ranks
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
+from ltr.operators.sinkhorn_transport import solve_rows
 
 A = torch.tensor([0.5, 2.0, 1.0, 1.0, 3.0, 0.3], dtype=torch.float64)
 B = [1.0, 3.0, 2.0, 0.5]
@@ -250,6 +252,12 @@ def test_rows_and_columns_sum_to_one():
     torch.testing.assert_close(P.dense().sum(-1), ones, rtol=0, atol=1e-14)
     torch.testing.assert_close(P.dense().sum(-2), ones, rtol=0, atol=1e-12)
     torch.testing.assert_close(P.ranks().sum(-1), 45 * ones[:, 0])
+
+
+@pytest.mark.parametrize("rows", [2, 5, 9])
+def test_compiled_code_gets_the_shapes_of_the_solver(rows):
+    log_kernel, a, b = draw(3, rows, 5), torch.full((3, 5), 0.2), torch.full((3, rows), 1 / rows)
+    opcheck(solve_rows, (log_kernel, a.double(), b.double(), 1e-9, 0))
 
 
 def test_few_milestones():
