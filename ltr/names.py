@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -22,15 +23,19 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
     """
     text = f"module {module!r} has no attribute {name!r}"
     if not name.startswith("_"):  # Python and other libraries look for names such as __path__
-
-        def likeness(one: str) -> tuple[float, bool]:
-            # On a tie, the first letter decides: the names of classes begin in upper case.
-            return _likeness(name, one), one[:1] == name[:1]
-
-        near = max(names, key=likeness)
-        text += f": did you mean {near!r}?" if likeness(near)[0] >= _LIKE else ""
+        text += _suggestion(name, tuple(names))
     # With `name` and `obj` set, Python adds no suggestion of its own.
     return AttributeError(text, name=name, obj=None)
+
+
+@lru_cache(maxsize=1000)  # a parser of the command line looks for the same names in each class
+def _suggestion(name: str, names: tuple[str, ...]) -> str:
+    def likeness(one: str) -> tuple[float, bool]:
+        # On a tie, the first letter decides: the names of classes begin in upper case.
+        return _likeness(name, one), one[:1] == name[:1]
+
+    near = max(names, key=likeness)
+    return f": did you mean {near!r}?" if likeness(near)[0] >= _LIKE else ""
 
 
 def package_names(
