@@ -29,9 +29,8 @@ atexit.register(gc.unfreeze)  # libraries look for what is left as Python ends
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# pytest listens to each logger that does not propagate. torch writes its graphs as text for whoever
-# listens to this one, which takes a fifth of the time of a trace. Without a handler it writes none.
-logging.getLogger("torch.__trace").propagate = True
+# Without a handler Python prints warnings of loggers, and Lightning adds a handler of its own.
+logging.getLogger().addHandler(logging.NullHandler())
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -94,6 +93,20 @@ def data_root() -> Path:
             f"no real data at {root}: set LTR_DATA to the folder that holds MQ2008 and others"
         )
     return root
+
+
+@pytest.fixture
+def messages() -> Iterator[list[str]]:
+    """The messages that are logged, from the level INFO."""
+    found: list[str] = []
+    handler, log = logging.Handler(), logging.getLogger()
+    handler.emit = lambda record: found.append(record.getMessage())
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    yield found
+    log.removeHandler(handler)
+    log.setLevel(level)
 
 
 @pytest.fixture

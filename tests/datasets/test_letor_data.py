@@ -1,4 +1,3 @@
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -86,17 +85,16 @@ def test_setup_loads_once(tmp_path: Path):
     assert data.splits["train"] is train
 
 
-def test_lists_are_counted_and_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    with caplog.at_level(logging.INFO):
-        data = TableDataModule(fill(tmp_path))
-        data.setup("fit")
-        data.dataset("test")
+def test_lists_are_counted_and_reported(tmp_path: Path, messages: list[str]):
+    data = TableDataModule(fill(tmp_path))
+    data.setup("fit")
+    data.dataset("test")
     assert (
         "train: 3 lists, 5 documents, 2 features; the longest list has 2 documents, "
         "1 have no relevant document, 1 have one document (all are kept)"
-    ) in caplog.messages
-    assert sum("test: 1 lists" in message for message in caplog.messages) == 1
-    assert not any(message.startswith("predict") for message in caplog.messages)
+    ) in messages
+    assert sum("test: 1 lists" in message for message in messages) == 1
+    assert not any(message.startswith("predict") for message in messages)
 
 
 def test_folds(tmp_path: Path):
@@ -112,7 +110,7 @@ def test_folds(tmp_path: Path):
         TableDataModule(tmp_path / "Fold1", fold=2).setup("fit")
 
 
-def test_lists_are_held_out_where_there_is_no_validation_file(tmp_path: Path, caplog):
+def test_lists_are_held_out_where_there_is_no_validation_file(tmp_path: Path, messages: list[str]):
     text = "".join(f"{i % 2} qid:{i} 1:{i}\n" for i in range(40))
     (tmp_path / "rank.train").write_text(text)
 
@@ -121,12 +119,11 @@ def test_lists_are_held_out_where_there_is_no_validation_file(tmp_path: Path, ca
         data.setup("fit")
         return list(data.splits["train"].qids), list(data.splits["val"].qids)
 
-    with caplog.at_level("INFO"):
-        train, val = split(validation=0.2, seed=3)
+    train, val = split(validation=0.2, seed=3)
     assert (
         f"val: {len(val)} of the 40 queries are held out for validation, by a hash of the qid "
         "(validation 0.2, seed 3)"
-    ) in caplog.messages
+    ) in messages
     assert sorted(train + val, key=int) == [str(i) for i in range(40)]
     assert [*val] == [str(i) for i, x in enumerate(query_shares(range(40), 3)) if x < 0.2]
     assert split(validation=0.2, seed=1)[1] != val

@@ -1,6 +1,5 @@
 """The data module of tables: splits, the schema's way into a model and back."""
 
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -53,15 +52,14 @@ def trained(tmp_path_factory) -> tuple[Ranker, Path]:
     return ranker, folder / "x.ckpt"
 
 
-def test_the_splits_share_no_query(caplog: pytest.LogCaptureFixture):
+def test_the_splits_share_no_query(messages: list[str]):
     data = TableDataModule(make(), **USES, validation=0.3)
-    with caplog.at_level(logging.INFO):
-        data.setup("fit")
+    data.setup("fit")
     train, val = data.splits["train"], data.splits["val"]
     assert not {*train.qids} & {*val.qids}
     assert len(train) + len(val) == make()["query"].nunique()
     said = f"val: {len(val)} of the 20 queries are held out for validation"
-    assert any(message.startswith(said) and "seed 0" in message for message in caplog.messages)
+    assert any(message.startswith(said) and "seed 0" in message for message in messages)
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
