@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.soft import log_sum, relevance, sort_operator
+from ltr.losses.soft import log_sum, real_weights, relevance, sort_operator
 from ltr.operators import SoftSort, SortOperator
 from ltr.operators.permutation import check_rows
 from ltr.shapes import check_choice, check_flag, check_whole, count, masked_fill
@@ -77,7 +77,7 @@ class KNNLoss(RankingLoss):
         P = self.operator.permutation(scores, mask)
         check_rows(P.rows, scores.shape[-1])
         top, shape = P.top(self.top_k), P.scores.shape
-        all_votes = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
+        all_votes = real_weights(scores, mask, weights)
         votes = all_votes * masked_fill(relevance(labels), mask)
         defined = votes.sum(-1) > 0
         if self.form == "log":

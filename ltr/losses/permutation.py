@@ -4,10 +4,11 @@ import torch
 from torch import Tensor
 
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.soft import finite_log, sort_operator, weighted_mean
+from ltr.losses.listmle import labels_differ
+from ltr.losses.soft import finite_log, real_weights, sort_operator, weighted_mean
 from ltr.operators import SoftSort, SortOperator, descending_order
 from ltr.operators.permutation import check_rows
-from ltr.shapes import largest, masked_fill
+from ltr.shapes import masked_fill
 
 
 def true_order(labels: Tensor, scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -71,9 +72,7 @@ class PermutationCrossEntropy(RankingLoss):
         P = self.operator.permutation(scores, mask)
         check_rows(P.rows, scores.shape[-1])
         order = true_order(labels, scores, mask)
-        w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
+        w = real_weights(scores, mask, weights)
         log_p = finite_log(P.log_prob(order.expand(P.scores.shape)))
         loss = weighted_mean(-log_p, w.gather(-1, order))
-        highest = largest(masked_fill(labels, mask, -torch.inf))
-        lowest = -largest(masked_fill(-labels, mask, -torch.inf))
-        return torch.where(highest > lowest, loss, 0 * loss)
+        return torch.where(labels_differ(labels, mask), loss, 0 * loss)

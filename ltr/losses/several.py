@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -149,28 +149,23 @@ class SeveralLabels(Loss):
         labels: Tensor,
         mask: Tensor | None = None,
         weights: Tensor | None = None,
-        *,
-        lengths: Lengths | None = None,
-        qid: Tensor | None = None,
-        **extra: Tensor | None,
+        **given: Any,
     ) -> Tensor:
         """Return the combined loss of scores (..., n) against labels (..., n, labels).
 
         Args:
             scores: (..., n).
             labels: (..., n, labels), in the order of `names`; NaN where a label is not known.
-            mask: (..., n) bool, as in `RankingLoss`; the same for all labels, as the next three.
+            mask: (..., n) bool, as in `RankingLoss`; the same for all labels, as all that follows.
             weights: (..., n), the weights of the items.
-            lengths: (R,), the lengths of ragged lists.
-            qid: (N,), the query of each item.
-            extra: the side inputs of the losses, in the shape of the scores.
+            given: `lengths`: (R,), the lengths of ragged lists. `qid`: (N,), the query of each
+                item. Others: the side inputs of the losses, in the shape of the scores.
 
         Raises:
             ValueError: as in `RankingLoss`, with the name of the label.
-            TypeError: no loss needs an argument of `extra`.
+            TypeError: no loss needs an argument of `given`.
         """
-        given = {"mask": mask, "weights": weights, "lengths": lengths, "qid": qid, **extra}
-        values = torch.stack([*self.each(scores, labels, **given).values()])
+        values = torch.stack([*self.each(scores, labels, mask, weights, **given).values()])
         totals = values.detach().double().reshape(len(self.names), -1).mean(1)
         if self.training and self.scale is not None:
             self._observe(totals)

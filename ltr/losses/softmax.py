@@ -10,7 +10,7 @@ from ltr.gains import Gain, check_gain, gain_function, item_gains, ndcg_gains
 from ltr.kernels.sorting import runs
 from ltr.losses.base import RankingLoss, Reduction, without_removed
 from ltr.losses.listmle import log_sums_from
-from ltr.losses.soft import weighted_mean
+from ltr.losses.soft import real_weights, weighted_mean
 from ltr.shapes import (
     below_largest,
     check_flag,
@@ -443,7 +443,7 @@ class Distillation(RankingLoss):
         """Return the divergence of each list."""
         if not scores.shape[-1]:
             return scores.sum(-1)
-        w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
+        w = real_weights(scores, mask, weights)
         real = w > 0
         log_w = torch.where(real, w, 1.0).log()
         student = _log_softmax(scores, self.temperature, log_w, real)

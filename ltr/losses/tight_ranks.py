@@ -11,9 +11,10 @@ from torch.nn.functional import softplus
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.pairs import graded_item_costs, graded_pair_sums
-from ltr.kernels.sorting import descending_order, in_list_order
+from ltr.kernels.sorting import in_list_order
 from ltr.kernels.sums import prefers_dense
 from ltr.losses.base import finite_if_removed
+from ltr.losses.permutation import true_order
 from ltr.operators.tiles import by_lists, tiles
 from ltr.shapes import count, masked_fill, positions
 
@@ -68,11 +69,8 @@ def ranks_by_grade(scores: Tensor, grades: Tensor, mask: Tensor | None = None) -
     >>> ranks_by_grade(torch.tensor([0.0, 1.0, 5.0]), torch.tensor([1.0, 1.0, 0.0]))
     tensor([2., 1., 3.])
     """
-    order = descending_order(scores, mask)
-    ordered = masked_fill(grades, mask, -torch.inf).gather(-1, order)
-    order = order.gather(-1, descending_order(ordered))
     ranks = positions(scores).expand(scores.shape)
-    ideal = in_list_order(ranks, order)
+    ideal = in_list_order(ranks, true_order(grades, scores, mask))
     return ideal if mask is None else torch.where(mask, ideal, count(scores, mask) + 1)
 
 
