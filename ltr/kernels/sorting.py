@@ -54,21 +54,22 @@ def in_list_order(values: Tensor, order: Tensor) -> Tensor:
     return torch.empty_like(values).scatter(-1, order, values)
 
 
-def runs(*columns: Tensor) -> tuple[Tensor, Tensor]:
+def runs(values: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return where each position's run of equal values starts and ends (exclusive): (..., n) int64.
 
-    With several columns (..., n), the items of a run have equal values in every column.
+    With several columns (..., n), the items of a run have equal values in every column. Columns
+    that are None do not count. With a mask among them, the padding is a separate run.
 
     >>> runs(torch.tensor([5.0, 5.0, 2.0]))
     (tensor([0, 0, 2]), tensor([2, 2, 3]))
     """
-    n = columns[0].shape[-1]
-    position = torch.arange(n, device=columns[0].device).expand(columns[0].shape)
+    n = values.shape[-1]
+    position = torch.arange(n, device=values.device).expand(values.shape)
     if n == 0:
         return position, position
-    same = torch.ones_like(position[..., 1:], dtype=torch.bool)
-    for column in columns:
-        same = same & (column[..., 1:] == column[..., :-1])
+    same = values[..., 1:] == values[..., :-1]
+    for column in others:
+        same = same if column is None else same & (column[..., 1:] == column[..., :-1])
     starts = torch.nn.functional.pad(torch.where(same, 0, position[..., 1:]), (1, 0))
     ends = torch.nn.functional.pad(torch.where(same, n, position[..., 1:]), (0, 1), value=n)
     return starts.cummax(-1).values, ends.flip(-1).cummin(-1).values.flip(-1)

@@ -4,9 +4,10 @@ from typing import Literal, Unpack
 
 from torch import Tensor
 
+from ltr.kernels.sorting import runs
 from ltr.metrics.core import BinaryArguments, BinaryCore, measured_by
 from ltr.metrics.ranked import ListValues, Ranked, list_values
-from ltr.metrics.ties import before, positions_of, run_sums, tied_runs, within
+from ltr.metrics.ties import before, positions_of, run_sums, within
 from ltr.shapes import check_choice, positions
 
 Divisor = Literal["attainable", "relevant"]
@@ -124,7 +125,7 @@ def _expected(hits: Tensor, lists: Ranked) -> Tensor:
     Each position of a run of g tied items with r hits holds a hit with probability r / g. If it
     does, each of the t earlier positions of the run holds a hit with probability (r - 1) / (g - 1).
     """
-    starts, ends = tied_runs(lists.scores, lists.mask)
+    starts, ends = runs(lists.scores, lists.mask)
     size, tied_hits = ends - starts, run_sums(hits, starts, ends)
     earlier = before(hits).gather(-1, starts)
     beside = (tied_hits - 1) / (size - 1).clamp(min=1) * (positions_of(hits) - starts)

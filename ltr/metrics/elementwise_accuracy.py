@@ -5,9 +5,10 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
+from ltr.kernels.sorting import runs
 from ltr.metrics.core import ListArguments, MetricCore, measured_by
 from ltr.metrics.ranked import ListValues, Ranked, list_values
-from ltr.metrics.ties import positions_of, run_sums, tied_runs
+from ltr.metrics.ties import positions_of, run_sums
 
 
 class ElementwiseAccuracyCore(MetricCore):
@@ -17,7 +18,7 @@ class ElementwiseAccuracyCore(MetricCore):
         """Return the value of each list."""
         # The padding has label 0, so it comes last or among the real items with label 0.
         due = lists.labels.sort(-1, descending=True).values
-        starts, ends = tied_runs(lists.scores, lists.mask)
+        starts, ends = runs(lists.scores, lists.mask)
         new = torch.zeros_like(lists.labels)
         new[..., 1:] = (lists.labels[..., 1:] != lists.labels[..., :-1]).to(new.dtype)
         # The first item of a run is not compared with the item before it.

@@ -10,7 +10,6 @@ from ltr.kernels.sorting import descending_order, runs
 from ltr.metrics.core import EmptyArguments, EmptyCore, measured_by
 from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import ListValues, Ranked, list_values
-from ltr.metrics.ties import tied_runs
 from ltr.shapes import check_choice, count, masked_fill, positions
 
 Variant = Literal["a", "b", "weighted"]
@@ -124,14 +123,13 @@ def _counts(
 
     m = count(weight, mask).squeeze(-1)
     everything = (m - 1).clamp(min=0) * weight.sum(-1)
-    columns = [scores, labels] + ([] if mask is None else [mask])
     # This is the order by labels. The padding has weight 0, but it must not lengthen a run of ties.
     order = descending_order(labels, mask)
-    by_score = tied(*tied_runs(scores, mask))
-    by_label = tied(*tied_runs(labels.gather(-1, order), mask), weight.gather(-1, order))
+    by_score = tied(*runs(scores, mask))
+    by_label = tied(*runs(labels.gather(-1, order), mask), weight.gather(-1, order))
     ranks = dense_ranks(masked_fill(labels, mask, -torch.inf))
     discordant = rising_pairs(ranks, weight, weight)
-    excess = everything - by_score - by_label + tied(*runs(*columns)) - 2 * discordant
+    excess = everything - by_score - by_label + tied(*runs(scores, labels, mask)) - 2 * discordant
     # Sums of 1 / rank are rounded: a sum below `least` means that no pair is untied.
     least = 1e-12 * everything
     by_score, by_label = everything - by_score, everything - by_label

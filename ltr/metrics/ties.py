@@ -30,11 +30,6 @@ def positions_of(values: Tensor) -> Tensor:
     return torch.arange(n, device=values.device).expand(values.shape)
 
 
-def tied_runs(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return `runs` of equal sorted scores (..., n); the padding is a separate run."""
-    return runs(scores) if mask is None else runs(scores, mask)
-
-
 def before(values: Tensor) -> Tensor:
     """Return the sum of the values before each position, and the total: (..., n + 1) float64."""
     total = torch.zeros(*values.shape[:-1], values.shape[-1] + 1, dtype=torch.float64)
@@ -55,7 +50,7 @@ def tied_means(values: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
     >>> tied_means(torch.tensor([4.0, 2.0, 1.0]), torch.tensor([1.0, 1.0, 0.0]), None)
     tensor([3., 3., 1.])
     """
-    starts, ends = tied_runs(scores, mask)
+    starts, ends = runs(scores, mask)
     means = run_sums(values.expand(scores.shape), starts, ends) / (ends - starts)
     return means.to(scores.dtype)
 
@@ -84,7 +79,7 @@ def first_hit(hits: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
         hits = hits.gather(-1, ranked.tied_by(hits.to(ranked.scores.dtype))[1])
     if ties != "expected":
         return (hits & (hits.cumsum(-1) == 1)).to(ranked.scores.dtype)
-    starts, ends = tied_runs(ranked.scores, ranked.mask)
+    starts, ends = runs(ranked.scores, ranked.mask)
     earlier = before(hits).gather(-1, starts)
     tied_hits = run_sums(hits, starts, ends)
     position = positions_of(hits)
