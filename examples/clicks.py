@@ -1,4 +1,4 @@
-"""A click log to a debiased model: estimate propensities, train a ranker with and without them.
+"""A click log to a debiased model: estimate propensities, and train a ranker with and without them.
 
 python examples/clicks.py --output runs/clicks
 """

@@ -1,4 +1,4 @@
-"""Two TREC runs against judgments: metrics with intervals, a paired test, the queries that differ.
+"""Two TREC runs against judgments: metrics with intervals, a paired test, and queries that differ.
 
 python examples/compare_runs.py --output runs/compare
 """
