@@ -121,10 +121,10 @@ def scaled(kept: Result) -> str:
         for row in batch["losses"]
         if row["loss"] == name
     ]
-    start = f"`{name}`, with 50 Sinkhorn iterations, takes {first[0]} times as long as the baseline"
+    start = f"`{name}` takes {first[0]} times as long as the baseline"
     rest = " and ".join(map(" times ".join, others))
     kept_memory = "[that keeps freed memory](../recipes.md#training-on-a-cpu)"
-    return f"{start} {first[1]}, {rest}. Both were measured in a process {kept_memory}."
+    return f"{start} {first[1]}, {rest}. Loss and baseline ran in a process {kept_memory}."
 
 
 def tables(result: Result, kept: Result) -> dict[str, str]:
