@@ -63,7 +63,7 @@ def test_spark(served, monkeypatch):
             return found
 
     names: dict[str, Any] = {"rows": Rows()}
-    exec(snippet("**Spark**"), names)
+    exec(snippet("**Spark.**"), names)
     np.testing.assert_allclose(names["scored"]["score"], blend.predict(X), atol=1e-6)
 
 
