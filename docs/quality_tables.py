@@ -196,7 +196,7 @@ def first(found: Result) -> str:
 
 
 def count(found: Result) -> str:
-    """Return on how many sets ours are ahead of the best trees, level and behind, after Holm."""
+    """Return on how many sets ours are better or worse than the best trees, after Holm."""
     rows = []
     for name in (NETWORK, OURS):
         each = [x[name] for x in _beside_best(found).values() if name in x]
@@ -204,7 +204,7 @@ def count(found: Result) -> str:
         ahead, behind = sum(x > 0 for x in sure), sum(x < 0 for x in sure)
         counts = (len(each), ahead, len(each) - ahead - behind, behind)
         rows.append([f"`{name}`", *map(str, counts)])
-    return table(["", "sets", "ahead", "level", "behind"], rows)
+    return table(["", "sets", "better", "neither", "worse"], rows)
 
 
 def rivals(found: Result) -> str:
