@@ -1,4 +1,4 @@
-"""Hybrid search: fuse two rankers, then put different documents first.
+"""Hybrid search: fuse two rankers, then diversify the top.
 
 python examples/fuse_and_diversify.py --output runs/fuse
 """

@@ -1,4 +1,4 @@
-"""Slices and calibration: where a ranker is better, and how well its probabilities fit.
+"""Slices and calibration: on which queries a ranker is better, and how well its probabilities fit.
 
 python examples/slices_and_probabilities.py --output runs/slices
 """

@@ -1,4 +1,4 @@
-"""LightGBM with our loss: compare it with the default objective, by a paired test on new lists.
+"""LightGBM with our loss: compare softmax with LightGBM's default, by a paired test on new lists.
 
 python examples/trees_with_our_loss.py --output runs/trees
 """
