@@ -116,6 +116,7 @@ def test_a_damaged_choice_is_refused(fitted: NeuralRanker, tmp_path: Any):
         NeuralRanker.load(tmp_path)
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_a_warm_start_keeps_the_choice():
     X, y, qid = draw(60)
     ranker = quick(warm_start=True).fit(X, y, qid=qid)
@@ -125,12 +126,14 @@ def test_a_warm_start_keeps_the_choice():
     assert kept(ranker) == {*ranker.schema_.features, *ranker.schema_.categories}
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_a_column_alone_is_kept():
     X, y, qid = draw(40)
     ranker = quick().fit(X[["noise0"]], y, qid=qid)
     assert ranker.selected_["noise0"].reason == "kept: it is the only column"
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_columns_that_say_nothing_at_all_are_all_kept_with_a_warning():
     X, y, qid = draw(60)
     constant = pd.DataFrame({"a": np.zeros(len(X)), "b": np.ones(len(X))})
@@ -155,6 +158,7 @@ def test_with_one_validation_list_all_are_kept():
     assert "one validation list" in ranker.selected_["left"].reason
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_columns_of_an_array_have_the_names_of_their_positions():
     X, y, qid = draw(100)
     numbers = X.select_dtypes("number").to_numpy()
@@ -164,6 +168,7 @@ def test_columns_of_an_array_have_the_names_of_their_positions():
     assert ranker.predict(numbers).shape == (len(X),)
 
 
+@pytest.mark.usefixtures("short_trials")
 @pytest.mark.parametrize(
     ("metric", "title"),
     [
@@ -178,6 +183,7 @@ def test_columns_are_chosen_by_each_kind_of_metric(metric: Any, title: str):
     assert any(title in column.reason for column in ranker.selected_.values())
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_an_embedding_is_one_column(fitted: NeuralRanker):
     import pyarrow as pa
 
@@ -207,6 +213,7 @@ class WithoutCodes(MLPScorer):
     """A scorer that gets categories as zeros and ones, not as codes."""
 
 
+@pytest.mark.usefixtures("short_trials")
 @pytest.mark.parametrize(
     ("numbers", "scorer", "once"),
     [
@@ -245,6 +252,7 @@ def test_columns_are_chosen_as_if_each_were_transformed_again(
     assert calls_of_all - fewer == (len(chosen) - 2 if once else 0)
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_a_blend_takes_a_ranker_with_fewer_columns():
     X, y, qid = draw(60)
     blend = Blend([quick(), quick(columns="all")], verbose=0).fit(X, y, qid=qid)
@@ -383,6 +391,7 @@ def test_both_kinds_of_networks_are_tried_on_large_tables():
         assert kinds(NeuralRanker(**given), LARGE) == ("bins",)
 
 
+@pytest.mark.usefixtures("short_trials")
 @pytest.mark.parametrize(("bins", "periodic", "kind"), [(0.1, 0.2, "periodic"), (0.2, 0.1, "bins")])
 def test_the_kind_that_ranks_the_validation_lists_better_is_trained(
     monkeypatch, bins: float, periodic: float, kind: str
@@ -440,6 +449,7 @@ def test_large_tables_have_codes_for_more_levels():
     assert max_levels(NeuralRanker(max_levels=7), LARGE) == 7
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_a_column_of_dates_that_says_nothing_is_dropped():
     X, y, qid = draw(120)
     X["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(len(X)) % 7, "D")
@@ -472,9 +482,10 @@ def test_every_argument_wins_over_the_effort():
 
 def test_a_cycle_ends_early():
     """Where labels say nothing, no later epoch is better."""
-    X, y, qid = draw(60)
+    X, y, qid = draw(30)
     y = np.random.default_rng(1).permutation(y)
     options: dict[str, Any] = {"members": 2, "batch_size": 4, "random_state": 0, "verbose": 0}
+    options["scorer"] = MLPScorer(hidden=(16,))
     ranker = NeuralRanker(schedule="cycle", max_epochs=30, **options).fit(X, y, qid=qid)
     assert ranker.settings_["patience"] == 10
     assert ranker.n_iter_ == max(ranker.best_iterations_) + 10 < 30

@@ -154,6 +154,7 @@ def test_the_scores_of_the_validation_lists():
     assert (without.best_score_, without.evals_result_) == ({}, {})
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_importances_come_from_the_choice_of_columns():
     ranker = quick(columns="useful", scorer=None, max_epochs=8).fit(X, LABELS, qid=QID)
     found = ranker.feature_importances_
@@ -164,6 +165,7 @@ def test_importances_come_from_the_choice_of_columns():
         _ = quick().fit(X, LABELS, qid=QID).feature_importances_
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_a_metric_of_ones_own_stops_and_scores(tmp_path: Path):
     ranker = quick(metric=best_first, columns="useful", scorer=None, max_epochs=8)
     ranker.fit(X, LABELS, qid=QID)

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,12 @@ def quick(**parameters: Any) -> NeuralRanker:
     return NeuralRanker(**{**small, **parameters})
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    frame().to_parquet(tmp_path / "table.parquet")
-    convert(tmp_path / "table.parquet", tmp_path / "lists", **ROLES)
-    return tmp_path / "lists"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("folder")
+    frame().to_parquet(path / "table.parquet")
+    convert(path / "table.parquet", path / "lists", **ROLES)
+    return path / "lists"
 
 
 def test_the_same_model_from_a_frame_from_prepared_lists_and_from_the_disk(folder):
@@ -84,6 +86,7 @@ def test_validation_lists_are_matched_by_name(folder, tmp_path):
         quick().fit(folder, eval_set=[other])
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_useful_columns_and_more_training(folder):
     found = quick(columns="useful", max_epochs=8, warm_start=True).fit(folder)
     assert found.selected_["price"].kept
@@ -176,7 +179,7 @@ def test_memory_does_not_grow_with_the_features_on_disk(tmp_path, monkeypatch):
     """The arrays of a training take less than a quarter of the features' size."""
     monkeypatch.setattr("ltr.datasets.lists.FIT_VALUES", 1 << 16)
     rng = np.random.default_rng(0)
-    lists, size, width = 2000, 10, 200
+    lists, size, width = 1000, 10, 200
     features = rng.normal(size=(lists * size, width)).astype(np.float32)
     labels = (features[:, 0] > 1).astype(np.float32)
     offsets = np.arange(lists + 1) * size
@@ -186,7 +189,7 @@ def test_memory_does_not_grow_with_the_features_on_disk(tmp_path, monkeypatch):
     total = features.nbytes
     del features, data
     ranker = quick(max_epochs=1, scorer=LinearScorer(), members=1, batch_size=64)
-    ranker.fit(stored.select(range(600)))  # which imports what is needed
+    ranker.fit(stored.select(range(300)))  # which imports what is needed
     tracemalloc.start()
     ranker.fit(stored)
     _, peak = tracemalloc.get_traced_memory()
@@ -194,6 +197,7 @@ def test_memory_does_not_grow_with_the_features_on_disk(tmp_path, monkeypatch):
     assert peak < total / 4
 
 
+@cache
 def fitted(kind: str) -> Any:
     """A ranker fitted on a table whose columns of queries and labels have names."""
     table = frame()

@@ -66,6 +66,7 @@ def test_a_saved_ranker_keeps_it(fitted, tmp_path):
     np.testing.assert_array_equal(again.predict(rows), ranker.predict(rows))
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_dropped_columns_and_arrays():
     X, y, qid = _table()
     numbers = X[["price", "rating", "other"]].to_numpy()

@@ -42,22 +42,21 @@ def quick(loss: RankingLoss, **parameters: Any) -> NeuralRanker:
     return NeuralRanker(loss=loss, **{**small, **parameters})
 
 
-@pytest.mark.parametrize("ending", ["qid", "group"])
-def test_positions_recover_what_clicks_hide(ending: str):
+def test_positions_recover_what_clicks_hide():
     table, test = clicks(), clicks(seed=1)
-    if ending == "group":
-        table = table.sort_values("qid", kind="stable")
-        lists: dict[str, Any] = {"group": table.groupby("qid").size().to_numpy()}
-    else:
-        lists = {"qid": table["qid"]}
-    quality = []
-    for position in (table["shown"], np.ones(len(table))):
-        ranker = quick(Unbiased(SoftmaxLoss()))
-        ranker.fit(table[FEATURES], table["click"], position=position, **lists)
-        quality.append(ranker.score(test[FEATURES], test["relevant"], qid=test["qid"]))
-    assert quality[0] > quality[1] + 0.01
-    plain = quick(SoftmaxLoss()).fit(table[FEATURES], table["click"], **lists)
-    assert quality[1] == plain.score(test[FEATURES], test["relevant"], qid=test["qid"])
+    in_order = table.sort_values("qid", kind="stable")
+    sizes = in_order.groupby("qid").size().to_numpy()
+
+    def quality(loss: RankingLoss, table: pd.DataFrame, **given: Any) -> float:
+        ranker = quick(loss).fit(table[FEATURES], table["click"], **given)
+        return ranker.score(test[FEATURES], test["relevant"], qid=test["qid"])
+
+    loss, of_rows = Unbiased(SoftmaxLoss()), {"qid": table["qid"]}
+    at_the_top = quality(loss, table, position=np.ones(len(table)), **of_rows)
+    assert at_the_top == quality(SoftmaxLoss(), table, **of_rows)
+    assert quality(loss, table, position=table["shown"], **of_rows) > at_the_top + 0.01
+    by_size = quality(loss, in_order, position=in_order["shown"], group=sizes)
+    assert by_size > at_the_top + 0.01
 
 
 def test_positions_gain_more_than_luck_with_early_stopping():
