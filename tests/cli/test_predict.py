@@ -22,7 +22,7 @@ from ltr.cli import predict as module
 from ltr.cli.errors import CommandError
 from ltr.cli.models import find_model
 from ltr.cli.predict import descending
-from ltr.datasets import convert
+from ltr.datasets import Standardize, TableTransform, convert
 from ltr.estimators import Blend, NeuralRanker
 from ltr.export import describe
 from ltr.metrics import functional as F
@@ -41,6 +41,7 @@ def saved(tmp_path_factory, write_table):
     write_table(folder / "new.csv", 61, seed=1)
     given = train[COLUMNS], train["grade"]
     small: dict[str, Any] = {"members": 1, "max_epochs": 1, "verbose": 0, "random_state": 0}
+    small["transform"] = TableTransform(Standardize())  # quick to export
     ranker = NeuralRanker(scorer=MLPScorer(hidden=(4,)), **small).fit(*given, qid=train["query"])
     ranker.save(folder / "model")
     ranker.export(folder / "model.onnx")

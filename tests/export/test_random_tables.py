@@ -114,13 +114,13 @@ def check(seed: int, tmp_path: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("seed", [0, 1, 4, 69])
+@pytest.mark.parametrize("seed", [0, 1, 69])
 def test_scores_of_the_export(seed, tmp_path):
     reasons = check(seed, tmp_path)
     assert any(reasons) == (seed in (1, 69))  # a reason of XGBoost, and one of LightGBM
 
 
-@pytest.mark.slow  # ten minutes; the test above has four of these tables
+@pytest.mark.slow  # ten minutes; the test above has three of these tables
 def test_scores_of_200_exports(tmp_path):
     reasons = [reason for seed in range(200) for reason in check(seed, tmp_path)]
     assert reasons.count("") > 550

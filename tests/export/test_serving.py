@@ -192,7 +192,7 @@ def test_serving_without_categories_refuses_them(tmp_path):
 
 def test_queries_of_a_model_of_lists(tmp_path):
     schema = Schema("qid", steps={"a": Number()})
-    model = RankingModel(AttentionScorer(1, hidden=(4,)), schema=schema)
+    model = RankingModel(AttentionScorer(1, hidden=(4,), heads=1, blocks=1), schema=schema)
     served = OnnxRanker(export_model(model, tmp_path / "m.onnx").model)
     for qid, message in (
         (7, "'qid' must hold one value for each document, got 7"),
