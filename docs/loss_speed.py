@@ -116,15 +116,17 @@ def scaled(kept: Result) -> str:
     # The baseline of its own run counts: these rows may be measured by themselves, with --only.
     name = "NeuralNDCG(scaling=50)"
     first, *others = [
-        (number(row["ratio"]), f"at {size((batch['lists'], batch['n']))}")
+        (number(row["ratio"]), size((batch["lists"], batch["n"])), batch)
         for batch in kept["batches"]
         for row in batch["losses"]
         if row["loss"] == name
     ]
-    start = f"`{name}` takes {first[0]} times as long as the baseline"
-    rest = " and ".join(map(" times ".join, others))
+    ratio, _, batch = first
+    lists = f"for {batch['lists']} lists of {batch['n']} items"
+    start = f"`{name}` takes {ratio} times as long as the baseline {lists}"
+    rest = " and ".join(f"{ratio} times for {shape}" for ratio, shape, _ in others)
     kept_memory = "[that keeps freed memory](../recipes.md#training-on-a-cpu)"
-    return f"{start} {first[1]}, {rest}. Loss and baseline ran in a process {kept_memory}."
+    return f"{start}, {rest}. Loss and baseline ran in a process {kept_memory}."
 
 
 def tables(result: Result, kept: Result) -> dict[str, str]:
