@@ -1,4 +1,4 @@
-"""Why one document stands above another: what each column adds to a score, printed and drawn.
+"""Why one document stands above another: print and draw what each column adds to a score.
 
 python examples/explain_query.py --output runs/explain
 """

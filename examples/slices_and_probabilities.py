@@ -1,4 +1,4 @@
-"""Slices and calibration: on which queries a ranker is better, and how well its probabilities fit.
+"""Slices and calibration: find queries on which a ranker is better, and check its probabilities.
 
 python examples/slices_and_probabilities.py --output runs/slices
 """
