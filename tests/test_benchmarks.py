@@ -42,6 +42,13 @@ def load(path):
     return module
 
 
+@pytest.fixture
+def few_test_lists(monkeypatch):
+    """Have generated tables make 40 test lists, not 2,000."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setattr(importlib.import_module("generated_tables"), "TEST_QUERIES", 40)
+
+
 def shape(x):
     """The keys and types of a JSON value; of a list those of its first item."""
     if isinstance(x, dict):
@@ -713,8 +720,8 @@ def test_the_summary_of_the_rules_is_that_of_their_trials(monkeypatch):
     assert module.summary(kept["trials"]) == kept["summary"]
 
 
+@pytest.mark.usefixtures("few_test_lists")
 def test_ensembles_of_both_kinds(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = load(ROOT / "benchmarks" / "mixed_kinds.py")
     for rows, kind in ((100, "periodic"), (30_000, "periodic"), (30_000, "bins")):
         settings = parameters.settings(module.ranker(kind, rows, rows // 10, 0), rows, rows // 10)
@@ -745,8 +752,8 @@ def test_tails_have_rare_levels(monkeypatch):
     assert counts.max() > 50 > 3 > counts[counts > 0].median()
 
 
-def test_tries_of_other_trainings(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+@pytest.mark.usefixtures("few_test_lists")
+def test_tries_of_other_trainings():
     module = load(ROOT / "benchmarks" / "large_tables.py")
     tries = importlib.import_module("tries")
     fold = module.generated_table("levels", 1000, 0)
@@ -766,8 +773,8 @@ def test_tries_of_other_trainings(monkeypatch):
     assert rare.predict(fold.test.X).shape == (len(fold.test.y),)
 
 
+@pytest.mark.usefixtures("few_test_lists")
 def test_parts_of_a_fit(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = load(ROOT / "benchmarks" / "fit_parts.py")
     layer, step = module.CodedLinear.forward, torch.optim.AdamW.step
     start = time.process_time()

@@ -235,7 +235,7 @@ def test_without_validation_the_weights_are_equal(capsys):
     assert "0.50 byqid, 0.50 column; equal weights" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("convert", [pl.from_pandas, pa.Table.from_pandas, lambda x: x])
+@pytest.mark.parametrize("convert", [pl.from_pandas, pa.Table.from_pandas])
 def test_any_table(convert):
     X, y, qid = lists()
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
@@ -273,7 +273,7 @@ def test_parameters_by_the_names_of_the_classes():
         blend.set_params(lasso__alpha=1.0)
 
 
-@pytest.mark.parametrize("rankers", [1, (), Ridge(), [Ridge], "ridge"])
+@pytest.mark.parametrize("rankers", [1, (), [], Ridge(), [Ridge], [3], "ridge"])
 def test_parameters_are_checked_in_fit_alone(rankers: Any):
     X, y, qid = lists()
     for blend in (Blend(rankers), Blend([Ridge()]).set_params(rankers=rankers)):
@@ -312,10 +312,6 @@ def test_a_grid_search_passes_the_queries():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"rankers": []}, "rankers must"),
-        ({"rankers": Ridge()}, "rankers must"),
-        ({"rankers": [Ridge]}, "rankers must"),
-        ({"rankers": [3]}, "rankers must"),
         (
             {"rankers": [SimpleNamespace(fit=print, predict=print)]},
             "rankers must have .*get_params",
@@ -750,10 +746,11 @@ def odd_names(rows: int, seed: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarra
 )
 def test_names_and_types_that_libraries_refuse(library: str, convert, tmp_path):
     (X, y, qid), (new, y_new, qid_new) = odd_names(400, 0), odd_names(160, 1)
+    network = made("ltr").set_params(max_epochs=5)
     if library == "default":
-        rankers: Any = made("ltr").set_params(monotone={"price [EUR]": -1, "a b": 1})
+        rankers: Any = network.set_params(monotone={"price [EUR]": -1, "a b": 1})
     else:
-        rankers = [made("ltr"), made(library)]
+        rankers = [network, made(library)]
     blend = Blend(rankers, n_jobs=1, verbose=0).fit(convert(X), y, qid=qid)
     expected = blend.predict(new)
     assert blend.score(new, y_new, qid=qid_new) > 0.75

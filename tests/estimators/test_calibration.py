@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from lightgbm import LGBMRanker
+from pairwise import covering, named
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV, calibration_curve
 from sklearn.frozen import FrozenEstimator
@@ -134,8 +135,7 @@ def quick(**parameters: Any) -> NeuralRanker:
     return NeuralRanker(**{"scorer": LinearScorer(), "validation": 0, **small, **parameters})
 
 
-@pytest.mark.parametrize("method", ["isotonic", "sigmoid"])
-@pytest.mark.parametrize("kind", ["networks", "blend"])
+@covering("kind, method", named("networks", "blend"), named("isotonic", "sigmoid"))
 def test_saved_with_the_model(kind, method, tmp_path):
     X, y, qid = lists()
     trees = LGBMRanker(n_estimators=3, min_child_samples=2, verbose=-1)
@@ -272,8 +272,7 @@ def test_the_folder_says_what_it_holds(tmp_path):
     assert about.keys() == {"method", "relevant_from", "slope_", "intercept_"}
 
 
-@pytest.mark.parametrize("method", ["isotonic", "sigmoid"])
-@pytest.mark.parametrize("kind", ["network", "blend"])
+@covering("kind, method", named("network", "blend"), named("isotonic", "sigmoid"))
 def test_predict_writes_probabilities(kind, method, tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"q": np.arange(400) // 10, "x": rng.normal(size=400)})

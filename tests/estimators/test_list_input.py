@@ -97,13 +97,6 @@ def test_useful_columns_and_more_training(folder):
     assert found.n_features_in_ == 3
 
 
-def test_save_and_load(folder, tmp_path):
-    found = quick().fit(folder)
-    found.save(tmp_path / "model")
-    again = NeuralRanker.load(tmp_path / "model")
-    assert np.array_equal(again.predict(frame(80, 1)), found.predict(frame(80, 1)))
-
-
 def test_letor_text_has_the_columns_of_an_array(tmp_path):
     rng = np.random.default_rng(0)
     X, qid = rng.normal(size=(240, 3)).round(3), np.arange(240) // 8

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Trainer
+from pairwise import covering
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -84,12 +85,20 @@ def trainer(folder, **options) -> Trainer:
     return Trainer(**{**quiet, **options})
 
 
-SCORERS = [lambda: MLPScorer(hidden=(8,), dropout=0.0), lambda: LinearScorer(), Spread]
-TRANSFORMS = [NoTransform, Standardize, MinMaxPerList, lambda: TableTransform(MinMaxPerList())]
+SCORERS = {
+    "mlp": lambda: MLPScorer(hidden=(8,), dropout=0.0),
+    "linear": lambda: LinearScorer(),
+    "of lists": Spread,
+}
+TRANSFORMS = {
+    "none": NoTransform,
+    "standardize": Standardize,
+    "min-max": MinMaxPerList,
+    "table": lambda: TableTransform(MinMaxPerList()),
+}
 
 
-@pytest.mark.parametrize("make", SCORERS)
-@pytest.mark.parametrize("transform", TRANSFORMS)
+@covering("make, transform", SCORERS, TRANSFORMS)
 def test_a_run_is_that_of_padded_batches(tmp_path, make, transform):
     states, numbers, scores = [], [], []
     for padded in (False, True):

@@ -124,7 +124,7 @@ def test_killed_and_resumed(tmp_path: Path, unbroken: tuple[Path, dict[str, Any]
     assert_same_training(resumed, unbroken[1])
 
 
-@pytest.mark.parametrize("step", [11, 22, 33])
+@pytest.mark.parametrize("step", [11, 33])  # in the middle, and at the end
 def test_resumed_from_any_checkpoint(
     tmp_path: Path, unbroken: tuple[Path, dict[str, Any]], step: int
 ):
