@@ -752,8 +752,8 @@ def test_tails_have_rare_levels(monkeypatch):
     assert counts.max() > 50 > 3 > counts[counts > 0].median()
 
 
-@pytest.mark.usefixtures("few_test_lists")
-def test_tries_of_other_trainings():
+def test_tries_of_other_trainings(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = load(ROOT / "benchmarks" / "large_tables.py")
     tries = importlib.import_module("tries")
     fold = module.generated_table("levels", 1000, 0)
