@@ -1,4 +1,5 @@
-"""Two TREC runs against judgments: metrics with intervals, a paired test, and queries that differ.
+"""Two TREC runs against judgments: metrics with intervals, a paired test, and the queries where
+the second run loses most.
 
 python examples/compare_runs.py --output runs/compare
 """

@@ -1,4 +1,4 @@
-"""Slices and calibration: find queries on which a ranker is better, and check its probabilities.
+"""Slices and calibration: find where a ranker beats sorting by price, and check its probabilities.
 
 python examples/slices_and_probabilities.py --output runs/slices
 """
