@@ -1,5 +1,5 @@
-"""Two TREC runs against judgments: metrics with intervals, a paired test, and the queries where
-the second run loses most.
+"""Two TREC runs against judgments: print metrics with intervals, a paired test, and the queries
+where the second run loses most.
 
 python examples/compare_runs.py --output runs/compare
 """

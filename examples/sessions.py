@@ -1,4 +1,4 @@
-"""A recommender by session ids: embeddings of users and items, and a listwise loss in a plain loop.
+"""A recommender by session ids: learn user and item embeddings by a listwise loss in a plain loop.
 
 python examples/sessions.py --output runs/sessions
 """
