@@ -123,7 +123,7 @@ def read_letor_files(
     reader = LetorReader(files, zero_based=zero_based, **options)
     data = join_lists(reader.chunks(), across=True).widen(reader.width)
     returns = len({*data.qids}) < len(data.qids)
-    return gather_runs(data.numbered(0) if returns else data)
+    return gather_runs(data.numbered() if returns else data)
 
 
 class LetorReader:

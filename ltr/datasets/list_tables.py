@@ -84,10 +84,9 @@ def load_lists(source: Any) -> ListDataset:
     """
     path = check_path("source", source)
     if is_list_folder(path):
-        return open_lists(path).numbered(0)
+        return open_lists(path).numbered()
     check_one_split(path)
-    data = read_letor_files(find_files(path))
-    return data if data.rows is not None else data.numbered(0)
+    return read_letor_files(find_files(path)).numbered()
 
 
 def schema_of(data: ListDataset, roles: Mapping[str, Any]) -> Schema:

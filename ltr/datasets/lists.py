@@ -163,9 +163,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         # The attributes below are the lazy index: what to read from the arrays. Each is None until
         # the method that its comment names sets it.
         self._chosen: np.ndarray | None = None  # `select`: the number of each list in the arrays
-        self._offsets: np.ndarray | None = None  # `select`: the offsets of the chosen lists
-        # `numbered`: the row of each list's first document
-        self._first_rows: np.ndarray | None = None
+        self._numbered: bool | None = None  # `numbered`: whether `rows` are positions in the arrays
         # `take_features`: the index of each feature; -1 is a feature of zeros
         self._columns: np.ndarray | None = None
         # `with_codes`: for each category, its index, and the new code of each code
@@ -268,7 +266,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         return cls(**{"labels": None, **arrays})._with(_arrays=arrays, schema=schema)
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self._arrays["qids"] if self._chosen is None else self._chosen)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         if not -1 <= index < len(self):
@@ -317,21 +315,21 @@ class ListDataset(Dataset[dict[str, Any]]):
             chosen: int64 (lists,), the numbers of the lists.
             only: the names of the arrays to read, such as {"labels"}. Default: all.
         """
-        lazy = dict.fromkeys(("_chosen", "_offsets", "_first_rows", "_columns", "_codes"))
+        lazy = dict.fromkeys(("_chosen", "_numbered", "_columns", "_codes"))
         return self._with(_arrays=self._read(chosen, only), **lazy)
 
     def _read(self, chosen: np.ndarray, only: set[str] | None = None) -> dict[str, Any]:
         """Return the arrays of `read`."""
-        offsets = self.offsets
-        lengths = offsets[chosen + 1] - offsets[chosen]
-        ends = np.r_[0, np.cumsum(lengths)]
         lists = chosen if self._chosen is None else self._chosen[chosen]
-        inside = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
-        positions = inside + np.repeat(self._arrays["offsets"][lists], lengths)
+        offsets = self._arrays["offsets"]
+        starts = offsets[lists]
+        lengths = offsets[lists + 1] - starts
+        ends = np.r_[0, np.cumsum(lengths)]
+        positions = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
         names = [name for name in self._names if only is None or name in only]
         arrays = {name: self._of(name, positions) for name in names if name in self._arrays}
-        if self._first_rows is not None and "rows" in names:
-            arrays["rows"] = inside + np.repeat(self._first_rows[chosen], lengths)
+        if self._numbered and "rows" in names:
+            arrays["rows"] = positions
         return {**arrays, "offsets": ends, "qids": _take(self._arrays["qids"], lists)}
 
     def in_memory(self) -> "ListDataset":
@@ -347,14 +345,13 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     def between(self, start: int, stop: int) -> "ListDataset":
         """Return lists `start` to `stop` - 1; their arrays are parts of the same arrays."""
-        if self._chosen is not None:
+        if self._chosen is not None or self._numbered:
             return self.select(np.arange(start, stop))
         begin, end = self.offsets[[start, stop]].tolist()
         arrays = {name: self._arrays[name][begin:end] for name in self._arrays}
         arrays["offsets"] = self.offsets[start : stop + 1] - begin
         arrays["qids"] = self._arrays["qids"][start:stop]
-        first = None if self._first_rows is None else self._first_rows[start:stop]
-        return self._with(_arrays=arrays, _first_rows=first)
+        return self._with(_arrays=arrays)
 
     def blocks(
         self, values: int = BLOCK_VALUES, only: set[str] | None = None
@@ -389,9 +386,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         names = [name for name in self._arrays if name not in ("offsets", "qids")]
         if self._codes is not None and not self._codes:
             names.remove("categories")
-        if self._first_rows is not None and "rows" not in names:
-            names.append("rows")
-        return names
+        return [*names, "rows"] if self._numbered else names
 
     def _of(self, name: str, positions: np.ndarray) -> Any:
         """Return the values of the documents at these positions of an array, as a copy."""
@@ -407,7 +402,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         """Return an array for all documents, or None if there is no such array."""
         if name not in self._names:
             return None
-        changes = {"features": self._columns, "categories": self._codes, "rows": self._first_rows}
+        changes = {"features": self._columns, "categories": self._codes, "rows": self._numbered}
         if self._chosen is None and changes.get(name) is None:
             return self._arrays[name]
         return self.read(np.arange(len(self)), {name})._arrays[name]
@@ -415,7 +410,10 @@ class ListDataset(Dataset[dict[str, Any]]):
     @property
     def offsets(self) -> np.ndarray:
         """Where each list starts, and where the last one ends, int64 (lists + 1,)."""
-        return self._arrays["offsets"] if self._offsets is None else self._offsets
+        offsets = self._arrays["offsets"]
+        if self._chosen is None:
+            return offsets
+        return np.r_[0, np.cumsum(offsets[self._chosen + 1] - offsets[self._chosen])]
 
     @property
     def qids(self) -> list[str]:
@@ -578,11 +576,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             given.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= len(self)
         ):
             raise ValueError(f"lists must be numbers in [0, {len(self)}), got {lists!r}")
-        return self._with(
-            _chosen=chosen if self._chosen is None else self._chosen[chosen],
-            _offsets=np.r_[0, np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen])],
-            _first_rows=None if self._first_rows is None else self._first_rows[chosen],
-        )
+        return self._with(_chosen=chosen if self._chosen is None else self._chosen[chosen])
 
     def take_features(self, indices: np.ndarray) -> "ListDataset":
         """Return the lists with only the features at these indices; -1 is a feature of zeros."""
@@ -606,15 +600,14 @@ class ListDataset(Dataset[dict[str, Any]]):
         lists = self.in_memory()
         return lists._with(_arrays={**lists._arrays, **arrays})
 
-    def numbered(self, start: int) -> "ListDataset":
-        """Return the same lists with `start` added to `rows`.
+    def numbered(self) -> "ListDataset":
+        """Return the same lists with `rows`: if they have none, documents are counted from 0.
 
-        Lists without `rows` get them: the documents are counted from `start`, in their order.
+        After `select`, the chosen documents are counted, and their arrays copied.
         """
-        first = self._first_rows
-        if first is None and "rows" in self._arrays:
-            return self._with(_arrays={**self._arrays, "rows": self._arrays["rows"] + start})
-        return self._with(_first_rows=(self.offsets[:-1] if first is None else first) + start)
+        if self._numbered or "rows" in self._arrays:
+            return self
+        return (self if self._chosen is None else self.in_memory())._with(_numbered=True)
 
     def to_fit(self) -> "ListDataset":
         """Return the lists to fit a transform on, in memory: all lists, or a sample of them.

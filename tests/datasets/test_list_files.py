@@ -308,14 +308,15 @@ def test_another_process_gets_the_path(folder: Path):
 def test_numbered_rows_stay_with_their_documents(folder: Path, mapped: bool):
     data = open_lists(folder) if mapped else lists()
     assert data.rows is None
-    assert data.numbered(4).rows.tolist() == [4, 5, 6]
-    assert data.numbered(0).select([1, 0]).rows.tolist() == [2, 0, 1]
-    assert data.select([1, 0]).numbered(0).rows.tolist() == [0, 1, 2]
-    again = data.select([1, 0]).numbered(0).select([1]).numbered(5)
-    assert again.rows.tolist() == again.in_memory().rows.tolist() == [6, 7]
-    assert again[0]["rows"].tolist() == [6, 7]
-    own = data.with_arrays(rows=np.array([7, 3, 5])).numbered(1)
-    assert own.select([1, 0]).rows.tolist() == [6, 8, 4]
+    assert data.numbered().rows.tolist() == [0, 1, 2]
+    assert data.numbered().select([1, 0]).rows.tolist() == [2, 0, 1]
+    assert data.numbered().between(1, 2).rows.tolist() == [2]
+    assert data.select([1, 0]).numbered().rows.tolist() == [0, 1, 2]
+    again = data.select([1, 0]).numbered().select([1]).numbered()
+    assert again.rows.tolist() == again.in_memory().rows.tolist() == [1, 2]
+    assert again[0]["rows"].tolist() == [1, 2]
+    own = data.with_arrays(rows=np.array([7, 3, 5])).numbered()
+    assert own.select([1, 0]).rows.tolist() == [5, 7, 3]
 
 
 def test_a_choice_of_features_among_chosen_ones(folder: Path):
