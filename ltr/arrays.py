@@ -218,10 +218,12 @@ def name_texts(names: pa.Array | pa.ChunkedArray, argument: str) -> pa.Array:
     kinds = "null", "bool", "string", "large_string", "string_view"
     if str(values.type) in kinds or pa.types.is_integer(values.type):
         texts = values.cast(pa.string())
-    elif pa.types.is_nested(values.type):
-        raise ValueError(f"{argument} must be a name or a number, got type {values.type}")
     else:
-        encoded = values.dictionary_encode()
+        try:
+            encoded = values.dictionary_encode()
+        except pa.ArrowNotImplementedError:  # lists, structs and the like
+            wanted = "must be a name or a number"
+            raise ValueError(f"{argument} {wanted}, got type {values.type}") from None
         distinct = encoded.dictionary
         # `to_numpy` keeps the precision of floats, on which their shortest text depends.
         plain = distinct.to_numpy() if pa.types.is_floating(values.type) else distinct.to_pylist()

@@ -1,14 +1,13 @@
 """Read tables into lists, with a schema."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ltr.arrays import name_texts, pc
+from ltr.arrays import name_texts, numbered, pc
 from ltr.datasets.column_steps import (
     Category,
     Number,
@@ -201,11 +200,8 @@ def to_lists(frame: Frame, schema: Schema, order: RowOrder) -> ListDataset:
         numbers["position"] = numbers["position"].astype(np.int64)
     doc_id = None
     if schema.doc_id is not None:
-        ids = without_codes(frame.column(schema.doc_id))
-        what = "a document id"
-        _refuse(pc.is_null(ids, nan_is_null=True), schema.doc_id, f"{what} must not be missing")
-        with _naming_type(schema.doc_id, what):
-            doc_id = name_texts(ids, f"column {schema.doc_id!r}: {what}").take(pa.array(rows))
+        ids = _names(frame.column(schema.doc_id), schema.doc_id, "a document id")
+        doc_id = ids.take(pa.array(rows))
     return ListDataset(
         features,
         labels_of(frame, schema, rows),
@@ -282,14 +278,7 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
     >>> groups.tolist(), qids
     ([0, 1, 0], ['b', 'a'])
     """
-    column = without_codes(column)
-    _refuse(pc.is_null(column, nan_is_null=True), name, "a qid must not be missing")
-    with _naming_type(name, "a qid"):
-        encoded = column.combine_chunks().dictionary_encode()
-        # Different values, such as 0.0 and -0.0, may be the same qid.
-        texts = name_texts(encoded.dictionary, f"column {name!r}").dictionary_encode()
-    groups = texts.indices.take(encoded.indices).to_numpy().astype(np.int64)
-    qids = texts.dictionary
+    groups, qids = numbered(_names(column, name, "a qid"))
     for row in np.flatnonzero(pc.equal(qids, "").to_numpy(zero_copy_only=False))[:1]:
         raise RowError(int(np.argmax(groups == row)), name, "a qid must not be empty")
     return groups, qids.to_pylist()
@@ -331,18 +320,12 @@ def _refuse_text(frame: Frame, name: str, what: str) -> None:
         raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
 
 
-@contextmanager
-def _naming_type(name: str, what: str) -> Iterator[None]:
-    """Raise a `ValueError` that names the column, if Arrow cannot convert its values to text."""
-    try:
-        yield
-    except pa.ArrowException as error:
-        raise ValueError(f"column {name!r}: {what} must be a name or a number: {error}") from None
-
-
-def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:
-    for row in np.flatnonzero(bad.to_numpy())[:1]:
-        raise RowError(int(row), name, problem)
+def _names(column: pa.ChunkedArray, name: str, what: str) -> pa.Array:
+    """Return a column of names as text; raise an error if a value is missing or no name."""
+    missing = pc.is_null(without_codes(column), nan_is_null=True)
+    for row in np.flatnonzero(missing.to_numpy())[:1]:
+        raise RowError(int(row), name, f"{what} must not be missing")
+    return name_texts(column, f"column {name!r}: {what}")
 
 
 def _shown(frame: Frame, name: str, row: int) -> str:
