@@ -89,9 +89,6 @@ class Vector(columns.Vector, Number):
         """Return the names of the features of a column."""
         return [f"{name}[{i}]" for i in range(self.size)]
 
-    def __str__(self) -> str:
-        return Number.__str__(self)
-
 
 @dataclass(frozen=True)
 class Date(columns.Date):
@@ -355,18 +352,6 @@ def read_dates(column: pa.ChunkedArray, name: str, zone: Zone) -> np.ndarray:
     if kind_of(column.type) == "string":
         column = _parsed(column.cast(pa.string()), name, zone)
     return days_and_hours(column, name)
-
-
-def as_dates(numbers: np.ndarray) -> np.ndarray:
-    """Return the dates (rows,), datetime64[us], from the result of `read_dates`; NaT if missing.
-
-    >>> as_dates(np.array([[1, 12.5], [np.nan, np.nan]])).astype(str).tolist()
-    ['1970-01-02T12:30:00.000000', 'NaT']
-    """
-    missing = np.isnan(numbers[:, 0]) | np.isnan(numbers[:, 1])
-    days, hours = np.where(missing[:, None], 0, numbers.astype(np.float64)).T
-    microseconds = days.astype(np.int64) * MICROSECONDS + np.rint(hours * _HOUR).astype(np.int64)
-    return np.where(missing, np.datetime64("NaT", "us"), microseconds.astype("datetime64[us]"))
 
 
 def days_and_hours(column: pa.ChunkedArray, name: str) -> np.ndarray:

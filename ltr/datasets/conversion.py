@@ -156,14 +156,9 @@ class TableReader:
         """
         files = TableFiles(self.path, self.schema.text_types())
         columns = [name for name in files.schema.names if name in {*self.schema.columns}]
-        position = rows = 0
-
-        def note(offset: int) -> None:
-            nonlocal position
-            position = offset
-
+        rows = 0
         with naming(self.path):
-            for table in files.chunks(columns, rows_at_once(self.schema), note):
+            for position, table in files.watched_chunks(columns, rows_at_once(self.schema)):
                 with counted_from(rows):
                     data = read_table(table, self.schema, needs_label=False)
                 rows += table.num_rows

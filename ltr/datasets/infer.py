@@ -87,8 +87,6 @@ class Inferred:
         coarse: the features of whole numbers for which rounding to float32 leaves at most half of
             the distinct values of some chunk, each with the numbers of distinct values before and
             after rounding.
-        rows: how many rows were read to count categories and to check whole numbers; all rows if
-            there are categories.
     """
 
     steps: Mapping[str, Step]
@@ -96,7 +94,6 @@ class Inferred:
     trained: Mapping[str, Mapping[str, int]]
     left: list[str]
     coarse: Mapping[str, tuple[int, int]]
-    rows: int
 
 
 def infer_columns(
@@ -142,9 +139,8 @@ def infer_columns(
             f"{shown_names([*given])}, got {shown_names(columns.names)}"
             + (f" ({'; '.join(left)})" if left else "")
         )
-    return Inferred(
-        steps, counts, {column.name: column.trained for column in levels}, left, coarse, rows
-    )
+    trained_counts = {column.name: column.trained for column in levels}
+    return Inferred(steps, counts, trained_counts, left, coarse)
 
 
 def other_words(texts: Collection[str]) -> list[str] | None:
@@ -198,7 +194,7 @@ class Finder:
         raise NotImplementedError
 
 
-def scan(table: Rows, finders: Sequence[Finder], rows: int = ROWS, first: int = _FIRST) -> int:
+def scan(table: Rows, finders: Sequence[Finder]) -> int:
     """Show the rows of a table to finders, from the first row on, until no finder is open.
 
     The first rows close most finders. The rest of the table is read only for those still open.
@@ -206,26 +202,24 @@ def scan(table: Rows, finders: Sequence[Finder], rows: int = ROWS, first: int = 
     Args:
         table: the table.
         finders: the finders of the table's columns.
-        rows: the most rows of a chunk.
-        first: the most rows of the first chunk. Use `ROWS` if a few rows cannot close the finders.
 
     Returns:
         How many rows were read.
     """
     seen = 0
-    for size in sorted({min(first, rows), rows}):
+    for first in (True, False):
         names = list(
             dict.fromkeys(name for finder in finders if finder.open for name in finder.names)
         )
         start = 0
-        for part in table.chunks(names, size) if names else ():
+        for part in table.chunks(names, _FIRST if first else ROWS) if names else ():
             fresh = part.slice(max(0, seen - start))
             for finder in finders if fresh.num_rows else ():
                 if finder.open:
                     finder.add(fresh, seen)
             start += part.num_rows
             seen = max(seen, start)
-            if size < rows or not any(finder.open for finder in finders):
+            if first or not any(finder.open for finder in finders):
                 break
     return seen
 

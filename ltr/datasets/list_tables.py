@@ -204,8 +204,7 @@ def _holds(stored: Step | None, step: Step) -> bool:
 def _codes(own: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
     """Return a category's index in the lists, and the schema's code for each stored code."""
     stored, wanted = own.categories[name], schema.categories[name]
-    known = {level: code for code, level in enumerate(wanted.levels, start=1)}
-    table = np.array([0, *(known.get(level, 0) for level in stored.levels)], np.int64)
+    table = np.array([0, *(wanted.codes.get(level, 0) for level in stored.levels)], np.int64)
     return [*own.categories].index(name), table
 
 

@@ -12,6 +12,7 @@ from ltr.datasets.column_steps import (
     Category,
     Number,
     RowError,
+    are_numbers,
     kind_of,
     or_nulls,
     shown,
@@ -22,7 +23,6 @@ from ltr.datasets.list_tables import holds_lists, load_lists, with_schema
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import (
-    first_text,
     load_columns,
     naming,
     of_file,
@@ -316,7 +316,8 @@ def _refuse_text(frame: Frame, name: str, what: str) -> None:
     """Raise an error if a column that must have numbers is text; name the first wrong row."""
     is_text = kind_of(frame.schema.field(name).type) == "string"
     if is_text and kind_of(or_nulls(frame.column(name)).type) == "string":
-        row = max(0, first_text(frame.column(name).cast(pa.string())))
+        texts = frame.column(name).cast(pa.string())
+        row = max(0, pc.index(are_numbers(texts), False).as_py())
         raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
 
 

@@ -8,7 +8,7 @@ file's name comes first. The files are found and opened one by one: the scanner 
 
 import io
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from csv import Error as CsvError
 from csv import reader as csv_reader
@@ -25,7 +25,7 @@ from pyarrow import csv
 
 from ltr.arrays import pc
 from ltr.compressed import SUFFIXES, open_text
-from ltr.datasets.column_steps import Date, are_numbers, parse_dates
+from ltr.datasets.column_steps import Date, parse_dates
 from ltr.datasets.frames import Frame, plain_types, refuse_doubles
 from ltr.datasets.infer import ROWS, Finder, Rows, scan
 from ltr.datasets.schema import Schema
@@ -217,17 +217,17 @@ class TableFiles:
         empty = self._schema_of(columns).empty_table()
         return pa.concat_tables(tables or [empty], promote_options="permissive")
 
-    def chunks(
-        self, columns: Sequence[str], rows: int, watch: Callable[[int], object] | None = None
-    ) -> Iterator[pa.Table]:
+    def chunks(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
         """Yield the given columns in chunks of rows; the memory does not grow with the files.
 
         Args:
             columns: the names of the columns.
             rows: the largest number of rows in a chunk.
-            watch: called before each chunk, with the number of bytes read so far from the disk.
         """
-        watch = watch or (lambda _: None)
+        return (chunk for _, chunk in self.watched_chunks(columns, rows))
+
+    def watched_chunks(self, columns: Sequence[str], rows: int) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the number of bytes read so far from the disk, and the next of the `chunks`."""
         schema = self._schema_of(columns)
         before = 0
         for file in self.files:
@@ -235,13 +235,11 @@ class TableFiles:
                 if self.delimiter is None:
                     own = self._own(file, columns)
                     for position, table in _parquet_chunks(file, own, rows):
-                        watch(before + position)
-                        yield self._completed(file, table, columns).cast(schema)
+                        yield before + position, self._completed(file, table, columns).cast(schema)
                 else:
                     for position, table in self._csv_blocks(file, columns):
                         for start in range(0, table.num_rows, rows):
-                            watch(before + position)
-                            yield table.slice(start, rows)
+                            yield before + position, table.slice(start, rows)
             before += file.stat().st_size
 
     def _own(self, file: Path, columns: Sequence[str]) -> list[str]:
@@ -272,12 +270,11 @@ class TableFiles:
         return pa.schema(fields, metadata=self.schema.metadata)
 
     def _read_schema(self, file: Path, types: Mapping[str, pa.DataType]) -> pa.Schema:
-        kind = kind_of_table(file)
-        if kind == "parquet":
+        if self.delimiter is None:
             return plain_types(pq.read_schema(file).empty_table()).schema
         with open_text(file) as content:
             lines = io.TextIOWrapper(content, "utf-8-sig", "replace", newline="")
-            names = next(filter(None, csv_reader(lines, delimiter=kind)), None)
+            names = next(filter(None, csv_reader(lines, delimiter=self.delimiter)), None)
         if names is None:
             raise ValueError("not a table: empty CSV file")
         return pa.schema([(name, types.get(name, pa.string())) for name in names])
@@ -580,7 +577,7 @@ def text_types(table: Rows, text: Collection[str]) -> dict[str, pa.DataType]:
         text: the columns that are text, whatever their values are.
     """
     columns = [TextColumn(name) for name in table.schema.names if name not in text]
-    scan(table, columns, ROWS)
+    scan(table, columns)
     of_columns = {column.name: column.dtype for column in columns}
     return dict.fromkeys(table.schema.names, pa.string()) | of_columns
 
@@ -633,11 +630,7 @@ def _fits(texts: pa.ChunkedArray, values: pa.ChunkedArray, dtype: pa.DataType) -
         return pc.all(pc.is_in(texts, value_set=pa.array(_BOOLEANS, texts.type))).as_py()
     if dtype == Date.text_type:
         return parse_dates(values, "naive", "utc") is not None
-    try:
-        values.cast(dtype)
-    except pa.ArrowException:
-        return False
-    return True
+    return parsed(values, dtype) is not None
 
 
 def with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -650,21 +643,9 @@ def with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(missing, pa.scalar(None, column.type), pc.utf8_trim(column, " \t"))
 
 
-def parsed(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:
-    """Return a column of text as another type, or None if one of the values does not fit.
-
-    Blanks around a value are ignored, and the texts of `MISSING` become null.
-    """
+def parsed(values: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | None:
+    """Return the `with_nulls` of a text column as another type; None if a value does not fit."""
     try:
-        return with_nulls(column).cast(dtype)
+        return values.cast(dtype)
     except pa.ArrowException:
         return None
-
-
-def first_text(column: pa.ChunkedArray) -> int:
-    """Return the row of a text column's first value that is neither missing nor a number, or -1.
-
-    >>> first_text(pa.chunked_array([["1", None, " 2e3"], ["x"]]))
-    3
-    """
-    return pc.index(are_numbers(column), False).as_py()

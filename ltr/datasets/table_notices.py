@@ -21,7 +21,7 @@ from ltr.datasets.infer import (
 )
 from ltr.datasets.lists import SeenQids
 from ltr.datasets.schema import Schema
-from ltr.datasets.table_files import MISSING, parsed
+from ltr.datasets.table_files import MISSING, parsed, with_nulls
 from ltr.names import shown_names
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
@@ -184,7 +184,7 @@ def _as_floats(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     column = without_codes(column)
     kind = kind_of(column.type)
     if kind == "string":
-        return parsed(column.cast(pa.string()), pa.float64())
+        return parsed(with_nulls(column.cast(pa.string())), pa.float64())
     if kind == "boolean":
         column = column.cast(pa.uint8())
     return column.cast(pa.float64(), safe=False) if kind in ("boolean", "number") else None

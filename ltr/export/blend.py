@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
 from ltr.columns import FIRST_DAY, LAST_DAY
 from ltr.datasets import Schema
-from ltr.datasets.column_steps import Category, Number, Step, as_dates, read_dates
+from ltr.datasets.column_steps import Category, Number, Step
 from ltr.export.program import SHAPES, Examples, ExportedModule, ExportedRanker
 from ltr.export.trees import Trees, member_trees, read_trees
 from ltr.models import RankingModel
@@ -365,8 +364,8 @@ def _make_dates(features: np.ndarray, schema: Schema) -> None:
         numbers = np.zeros((len(features), 2))
         numbers[:, :width] = features[:, start : start + width]
         numbers = np.floor(numbers.clip([FIRST_DAY, 0], [LAST_DAY, 23.999]) * [1, 3600]) / [1, 3600]
-        dates = pa.chunked_array([pa.array(as_dates(numbers))])
-        features[:, start : start + width] = read_dates(dates, name, "naive")[:, :width]
+        numbers[np.isnan(numbers).any(axis=1)] = np.nan
+        features[:, start : start + width] = numbers[:, :width].astype(np.float32)
 
 
 def _draw(rng: np.random.Generator, splits: list[float], rows: int, missing: bool) -> np.ndarray:

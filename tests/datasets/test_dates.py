@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ltr.datasets import Schema, TableDataModule, convert, open_lists, read_table
-from ltr.datasets.column_steps import Date, Number, as_dates, read_dates
+from ltr.datasets.column_steps import Date, Number
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import DateColumn, scan
 from ltr.datasets.prepare import scan_table
@@ -67,18 +67,6 @@ def test_days_and_hours_agree_with_python_over_the_whole_range():
     assert found[:, 0].tolist() == days  # float32 holds each day
     hours = [one.hour + one.minute / 60 + one.second / 3600 for one in moments]
     np.testing.assert_allclose(found[:, 1], hours, rtol=2e-7)
-    assert (as_dates(found) - np.array(moments, "datetime64[us]")).astype(int) == pytest.approx(
-        0, abs=5000
-    )
-
-
-def test_dates_of_numbers_and_back_keep_every_bit():
-    rng = np.random.default_rng(0)
-    small = np.unique(np.r_[np.arange(3000), 2 ** np.arange(36), rng.integers(0, 86.4e9, 3000)])
-    times = pa.chunked_array([pa.array(small, pa.timestamp("us"))])
-    found = read_dates(times, "at", "naive")
-    again = pa.chunked_array([pa.array(as_dates(found))])
-    np.testing.assert_array_equal(read_dates(again, "at", "naive"), found)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,18 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from ltr.datasets import Schema, TableDataModule, convert, load_table, read_table, table_files
+from ltr.datasets import (
+    Schema,
+    TableDataModule,
+    convert,
+    infer,
+    load_table,
+    read_table,
+    table_files,
+)
 from ltr.datasets.column_steps import Number
 from ltr.datasets.conversion import TableReader
-from ltr.datasets.frames import Frame
-from ltr.datasets.infer import WholeNumbers, scan
+from ltr.datasets.infer import WholeNumbers
 from ltr.datasets.table_files import BLOCKS, MISSING, TableFiles
 
 ROWS = 60
@@ -206,7 +213,8 @@ def test_a_categorical_column_of_numbers_is_a_category():
 def test_a_type_holds_for_the_whole_file_wherever_a_chunk_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ):
-    monkeypatch.setattr(table_files, "ROWS", size)
+    monkeypatch.setattr(infer, "_FIRST", 1)
+    monkeypatch.setattr(infer, "ROWS", size)
     columns = {
         "number": ["1", "", "2.5", "1e3", " 4 "],
         "flag": ["true", "false", "", "true", "False"],
@@ -476,7 +484,8 @@ def test_large_numbers_may_come_after_a_nan_of_arrow():
     """Arrow's NaN is not null, and has no fraction."""
     numbers = WholeNumbers("user")
     table = pa.table({"user": [float("nan"), 3.0, *(1e18 + 128 * i for i in range(9))]})
-    scan(Frame.of(table), [numbers], first=2)
+    numbers.add(table.slice(0, 2), 0)
+    numbers.add(table.slice(2), 2)
     with pytest.raises(ValueError, match=r"column 'user': .* are one number in float32"):
         numbers.check()
 
