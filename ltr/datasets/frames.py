@@ -147,24 +147,20 @@ def _of_pandas(name: Any, values: Any) -> Any:
         raise
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         present = [(row, x) for row, x in enumerate(values.tolist()) if not is_absent(x)]
+        first = present[0][1]
         for row, value in present:
             try:
-                pa.array([value])
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as alone:
-                what = f"values of type {type(value).__name__} cannot be read"
-                why = str(alone).splitlines()[0]
-                raise RowError(row, name, f"{what}, got {shown(value)} ({why})") from None
-        (_, first), *_ = present
-        row, value = next(
-            (pair for pair in present if type(pair[1]) is not type(first)), present[0]
-        )
-        if type(value) is type(first):
-            raise ValueError(f"column {name!r} of type {values.dtype}: {error}") from None
-        problem = (
-            f"values of mixed types, got {value!r} of type {type(value).__name__} after {first!r} "
-            f"of type {type(first).__name__} ({str(error).splitlines()[0]})"
-        )
-        raise RowError(row, name, problem) from None
+                pa.array([first, value])
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as wrong:
+                kind, other = type(value).__name__, type(first).__name__
+                problem = f"values of type {kind} cannot be read, got {shown(value)}"
+                if kind != other:
+                    mixed = (
+                        f"got {shown(value)} of type {kind} after {shown(first)} of type {other}"
+                    )
+                    problem = f"values of mixed types, {mixed}"
+                raise RowError(row, name, f"{problem} ({str(wrong).splitlines()[0]})") from None
+        raise ValueError(f"column {name!r} of type {values.dtype}: {error}") from None
     return plain_type(array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array]))
 
 

@@ -195,9 +195,7 @@ class ListDataModule(SplitDataModule):
             ValueError: the lists have categories or missing features that the transform does not
                 accept.
         """
-        train = train.to_fit()
-        numbers = train.features, train.categories
-        fit_documents(self.feature_transform, *numbers, train.relevance, train.offsets)
+        fit_documents(self.feature_transform, train.to_fit())
 
     def refuse_equal_labels(self, train: ListDataset, what: str = "labels") -> None:
         """Raise an error if all training labels are equal.

@@ -103,9 +103,7 @@ def prepare(
     if isinstance(source, ListDataset | Prepared) or holds_lists(source):
         prepared = source
         if not isinstance(prepared, Prepared):
-            lists = source
-            if not isinstance(lists, ListDataset):
-                lists = load_lists(source)
+            lists = source if isinstance(source, ListDataset) else load_lists(source)
             schema = schema or schema_of(lists, roles)
             prepared = Prepared(schema, with_schema(lists, schema, tell), None)
         if not validation or prepared.val is not None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.arrays import as_numbers
+from ltr.datasets.lists import ListDataset
 from ltr.ragged import check_lengths, list_ids
 from ltr.shapes import check_at_least, check_mask
 
@@ -231,28 +232,15 @@ class FeatureTransform(nn.Module):
             raise ValueError(f"features must have num_features={self.num_features}, got {width}")
 
 
-def fit_documents(
-    transform: FeatureTransform,
-    features: np.ndarray,
-    categories: np.ndarray | None,
-    labels: np.ndarray,
-    offsets: np.ndarray,
-) -> None:
-    """Fit a transform on the documents of the training lists.
-
-    Args:
-        transform: the transform, which is fitted in place.
-        features: (documents, d), NaN where missing.
-        categories: (documents, c), codes, or None.
-        labels: (documents,), grades.
-        offsets: (lists + 1,), where each list starts, and where the last one ends.
+def fit_documents(transform: FeatureTransform, lists: ListDataset) -> None:
+    """Fit a transform, in place, on the documents of the training lists.
 
     Raises:
         ValueError: there are categories or missing features that the transform does not accept.
     """
-    within = None
+    features, categories, within = lists.features, lists.categories, None
     if transform.fits_labels:
-        lengths = np.diff(offsets)
+        lengths, labels = lists.lengths, lists.relevance
         sums = np.bincount(np.repeat(np.arange(len(lengths)), lengths), labels, len(lengths))
         within = labels - np.repeat(sums / np.maximum(lengths, 1), lengths)
     if categories is None and not transform.takes_missing:

@@ -183,8 +183,7 @@ def linear_scores(lists: ListDataset, validation: ListDataset) -> tuple[np.ndarr
     scores = []
     for parts in ([*plain, RankPerList(), StandardizePerList()], plain):
         transform = TableTransform(Join(parts))
-        given = lists.features, lists.categories, lists.relevance, lists.offsets
-        fit_documents(transform, *given)
+        fit_documents(transform, lists)
         model = Ridge(alpha=1.0, fit_intercept=False, copy_X=False)
         model.fit(_transformed(transform, lists), lists.relevance - means[owners])
         scores.append(model.predict(_transformed(transform, validation)))

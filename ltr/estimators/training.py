@@ -80,9 +80,7 @@ def train(
         torch.manual_seed(seed)
         if known is None:
             transform = copy.deepcopy(settings.transform).train()
-            sample = lists.to_fit()
-            numbers = sample.features, sample.categories
-            fit_documents(transform, *numbers, sample.relevance, sample.offsets)
+            fit_documents(transform, lists.to_fit())
             scorer = Ensemble(_scorer(settings, transform), settings.members)
         else:
             scorer, transform = copy.deepcopy(known)

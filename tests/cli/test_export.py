@@ -33,7 +33,7 @@ def test_a_model_with_test_lists(frame, tmp_path, capsys):
     frame.to_parquet(tmp_path / "test.parquet")
     found = prepare(frame, {"qid": "query", "label": "grade"})
     lists, transform = found.train, TableTransform()
-    fit_documents(transform, lists.features, lists.categories, lists.labels, lists.offsets)
+    fit_documents(transform, lists)
     model = RankingModel(MLPScorer(transform.out_features, hidden=(8,)), transform, found.schema)
     model.save(tmp_path / "runs/1/model")
     args = ["export", str(tmp_path / "runs/1"), str(tmp_path / "out")]

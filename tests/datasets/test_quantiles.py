@@ -172,7 +172,7 @@ def test_labels_reach_the_bins_less_the_mean_of_their_lists():
     parts = PiecewiseLinearBins(2, thresholds=3), Standardize()
     transform = TableTransform(Join([*parts]))
     assert transform.fits_labels
-    fit_documents(transform, data.features, None, data.labels, data.offsets)
+    fit_documents(transform, data)
     means = np.bincount(lists, data.labels) / 40
     alone = PiecewiseLinearBins(2, thresholds=3).fit(X, labels=data.labels - means[lists])
     for one, two in zip(parts[0].buffers(), alone.buffers(), strict=True):

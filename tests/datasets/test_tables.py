@@ -255,6 +255,10 @@ def test_weights_positions_and_groups():
             "row 1, column 'price': values of mixed types, got 'x' of type str after 1 of type int",
         ),
         (
+            lambda t: t.assign(price=np.array([1, 2.5, "x", 3, 4], object)),
+            "row 2, column 'price': values of mixed types, got 'x' of type str after 1 of type int",
+        ),
+        (
             lambda t: t.rename(columns={"stock": "price"}),
             "duplicate column 'price'",
         ),

@@ -51,7 +51,7 @@ def fitted(frame, scorer):
     schema = Schema.infer(table, qid="query", label="grade").fit_levels(table)
     lists = read_table(frame, schema)
     transform = TableTransform(Join([PiecewiseLinearBins(4), Standardize()]))
-    fit_documents(transform, lists.features, lists.categories, lists.labels, lists.offsets)
+    fit_documents(transform, lists)
     assert transform.out_features is not None
     scorer.build(transform.out_features)
     return RankingModel(scorer, transform, schema).eval(), lists
