@@ -174,9 +174,9 @@ def _parse(
             if first == last or not (_is_blank(text[pos]) or text[pos] == _LF):
                 pos = line
                 break
-        before = 0
-        ascends = True  # this says whether the indices have ascended so far
-        pairs = pos
+        for k in range(width):
+            rows[docs, k] = 0
+        largest = 0
         while True:
             while _is_blank(text[pos]):
                 pos += 1
@@ -192,16 +192,9 @@ def _parse(
             index += shift
             if pos == begin or text[pos] != _COLON or index < 1 or index > width:
                 break
-            if ascends and index <= before:  # read the pairs again, and note each index
-                ascends = False
-                pos = pairs
-                for k in range(width):
-                    rows[docs, k] = 0
-                continue
-            if not ascends:
-                if seen[index - 1] == lines + 1:
-                    break
-                seen[index - 1] = lines + 1
+            if seen[index - 1] == lines + 1:
+                break
+            seen[index - 1] = lines + 1
             pos += 1
             c = text[pos]
             value = np.nan
@@ -222,18 +215,12 @@ def _parse(
             c = text[pos]
             if not (_is_blank(c) or c in (_LF, _HASH)):
                 break
-            if ascends:
-                for k in range(before, index - 1):
-                    rows[docs, k] = 0
             rows[docs, index - 1] = value
-            before = max(before, index)
+            largest = max(largest, index)
         if next_line == line:
             pos = line
             break
-        if ascends:
-            for k in range(before, width):
-                rows[docs, k] = 0
-        widest = max(widest, before)
+        widest = max(widest, largest)
         comments[docs, 0] = comments[docs, 1] = pos
         if text[pos] == _HASH:
             comments[docs, 0] = pos + 1
@@ -268,6 +255,6 @@ numbers of documents and of runs in the other arrays, the number of features so 
 of the first feature, 0 or 1. A run is a sequence of documents with the same qid. For each document,
 `rows` gets the features (0 for a feature that the line leaves out), `labels` the label, and
 `comments` the start and the end of the comment. For each run, `runs` gets the number of its first
-document, and the start and the end of its qid. If the indices of a line do not ascend, the line is
-read twice, and `seen` (as wide as `rows`) notes which indices the line has.
+document, and the start and the end of its qid. `seen` (as wide as `rows`) has for each index the
+number of the last line that has it.
 """
