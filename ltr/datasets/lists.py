@@ -155,8 +155,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             if len(doc_id) != documents:
                 raise ValueError(f"doc_id must be {documents} strings, got {len(doc_id)}")
             arrays["doc_id"] = _as_chunks("doc_id", doc_id)
-        names = qids if isinstance(qids, pa.ChunkedArray) else np.array(qids, dtype=object)
-        arrays |= {"offsets": offsets, "qids": names}
+        arrays |= {"offsets": offsets, "qids": _as_chunks("qids", qids)}
         self._arrays: Mapping[str, Any] = arrays
         self.schema: Schema | None = None
         self.first_feature = 1
@@ -297,7 +296,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         lengths = np.zeros(len(chosen), np.int64)
         lengths[real] = np.diff(arrays.pop("offsets"))
         qids = np.full(len(chosen), "", object)
-        qids[real] = _as_list(arrays.pop("qids"))
+        qids[real] = arrays.pop("qids").to_pylist()
         batch: dict[str, Any] = {
             "features": torch.from_numpy(arrays.pop("features")),
             "lengths": torch.from_numpy(lengths),
@@ -418,15 +417,11 @@ class ListDataset(Dataset[dict[str, Any]]):
     @property
     def qids(self) -> list[str]:
         """The qid of each list; each access makes a new Python list."""
-        return _as_list(self._chosen_qids())
+        return self.qid_texts.to_pylist()
 
     @property
     def qid_texts(self) -> pa.ChunkedArray:
         """The qids as Arrow strings, which take less memory than `qids`."""
-        qids = self._chosen_qids()
-        return qids if isinstance(qids, pa.ChunkedArray) else _as_chunks("qids", qids)
-
-    def _chosen_qids(self) -> Any:
         qids = self._arrays["qids"]
         return qids if self._chosen is None else _take(qids, self._chosen)
 
@@ -640,10 +635,6 @@ class ListDataset(Dataset[dict[str, Any]]):
         return self.take_features(np.r_[np.arange(known), np.full(num_features - known, -1)])
 
 
-def _chunk(texts: pa.Array) -> pa.ChunkedArray:
-    return pa.chunked_array([texts])
-
-
 def _as_chunks(name: str, texts: Any) -> pa.ChunkedArray:
     """Return strings as an Arrow array, which is compact, and quick to slice."""
     if isinstance(texts, pa.ChunkedArray):
@@ -654,17 +645,13 @@ def _as_chunks(name: str, texts: Any) -> pa.ChunkedArray:
         raise ValueError(f"{name} must be strings, got {error}") from None
     if array.null_count:
         raise ValueError(f"{name} must be strings, got a missing one")
-    return _chunk(array)
-
-
-def _as_list(texts: Any) -> list[str]:
-    return texts.to_pylist() if isinstance(texts, pa.ChunkedArray) else texts.tolist()
+    return pa.chunked_array([array])
 
 
 def _take(array: Any, positions: np.ndarray) -> Any:
     """Return the values at these positions of an array of numpy or Arrow, as a copy."""
     if isinstance(array, pa.ChunkedArray):
-        return _chunk(_take_texts(array, positions))
+        return pa.chunked_array([_take_texts(array, positions)])
     return np.asarray(array).take(positions, axis=0)
 
 
@@ -703,9 +690,8 @@ def gather_runs(data: ListDataset) -> ListDataset:
     groups = encoded.indices.to_numpy()
     lengths = np.bincount(groups, weights=data.lengths).astype(np.int64)
     gathered = data.read(np.argsort(groups, kind="stable"))
-    return gathered.with_arrays(
-        offsets=np.r_[0, np.cumsum(lengths)], qids=np.array(encoded.dictionary.to_pylist(), object)
-    )
+    offsets = np.r_[0, np.cumsum(lengths)]
+    return gathered.with_arrays(offsets=offsets, qids=pa.chunked_array([encoded.dictionary]))
 
 
 def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDataset:
