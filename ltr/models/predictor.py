@@ -11,6 +11,7 @@ import pyarrow as pa
 from ltr.arrays import as_numbers, as_qids
 from ltr.datasets.column_steps import Number, counted_from
 from ltr.datasets.frames import Frame
+from ltr.datasets.list_files import is_list_folder
 from ltr.datasets.list_tables import (
     holds_lists,
     keys_of,
@@ -249,6 +250,8 @@ def _score_lists(
                 f"the lists must have the model's {model.num_features} features, got "
                 f"{lists.num_features}"
             )
+    if of_path and not is_list_folder(source):  # lines of text may be in another order than lists
+        lists = lists.in_memory()
     for block in islice(lists.blocks(_BLOCK), share[0], None, share[1]):
         scores = model.score(block, **options)
         by_row = np.arange(len(scores)) if block.rows is None else np.argsort(block.rows)

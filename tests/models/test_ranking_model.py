@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ltr.datasets import Join, ListDataset, PiecewiseLinearBins, Schema, Standardize, TableTransform
+from ltr.datasets.column_steps import Number
 from ltr.datasets.list_files import open_lists, write_lists
 from ltr.datasets.reading import read_table
 from ltr.datasets.transforms import fit_documents
@@ -102,6 +103,28 @@ def test_rows_with_their_keys(frame, tmp_path, monkeypatch):
     assert keys == {"query": frame["query"].tolist(), "grade": frame["grade"].tolist()}
     found = np.concatenate([scores for _, scores in parts])
     np.testing.assert_allclose(found, by_definition(model, lists), rtol=1e-5, atol=1e-6)
+
+
+def scattered_lines(path):
+    """Write LETOR text in which the lines of a query are apart; return the documents' features."""
+    values = np.random.default_rng(0).random((40, 3)).round(3).astype(np.float32)
+    lines = [f"1 qid:{i % 7} 1:{a} 2:{b} 3:{c} # {i}\n" for i, (a, b, c) in enumerate(values)]
+    path.write_text("".join(lines))
+    return values
+
+
+@pytest.mark.parametrize("names", ["123", "31"])
+def test_scattered_lines_of_letor_text_keep_their_scores(names, tmp_path, monkeypatch):
+    """A model with other columns than the text, or in another order, reads them lazily."""
+    monkeypatch.setattr("ltr.models.predictor._BLOCK", 12)
+    values = scattered_lines(tmp_path / "t.txt")
+    model = RankingModel(
+        LinearScorer(len(names)), None, Schema("qid", "label", steps=dict.fromkeys(names, Number()))
+    )
+    columns = torch.from_numpy(values[:, [int(name) - 1 for name in names]])
+    with torch.no_grad():
+        expected = model(columns[None])[0].numpy()
+    np.testing.assert_allclose(model.predict(tmp_path / "t.txt"), expected, rtol=1e-5)
 
 
 def test_lists_on_disk_and_letor_text(frame, tmp_path):
