@@ -457,13 +457,13 @@ def _assign(
         wanted = ("number", "embedding", "missing", "date")
         features = [name for name in free if kinds[name] in wanted]
         if categories is None:
-            features = [x for x in features if x in dates or not _is_categorical(types[x])]
+            features = [x for x in features if x in dates or not pa.types.is_dictionary(types[x])]
     if categories is None:
         # A categorical column is a category, even if its values are numbers.
         named = {*features}
         rest = [name for name in free if name not in named]
         text = ("string", "boolean")
-        categories = [x for x in rest if kinds[x] in text or _is_categorical(types[x])]
+        categories = [x for x in rest if kinds[x] in text or pa.types.is_dictionary(types[x])]
     steps: dict[str, Step] = {}
     for name in features:
         if kinds[name] not in ("number", "boolean", "embedding", "missing", "date"):
@@ -493,12 +493,8 @@ def _count(counts: Counter[str], column: pa.ChunkedArray) -> None:
         counts.update(dict(common))
 
 
-def _is_categorical(dtype: pa.DataType) -> bool:
-    return pa.types.is_dictionary(dtype)
-
-
 def _is_text(dtype: pa.DataType) -> bool:
-    return kind_of(dtype) == "string" and not _is_categorical(dtype)
+    return kind_of(dtype) == "string" and not pa.types.is_dictionary(dtype)
 
 
 def index_columns(schema: pa.Schema) -> set[str]:

@@ -770,13 +770,11 @@ def constant_label(labels: np.ndarray, names: Sequence[str] = ()) -> str | None:
 _RECENT = 16
 
 
-class SeenQids:
-    """The qids of a stream of lists, kept as hashes of 8 bytes, to find a qid that returns.
+class SeenNumbers:
+    """The numbers of a stream, in 8 bytes each, to find one that returns.
 
-    Two different qids may have the same hash, about once in 2^64 pairs, so a match is not certain.
-
-    >>> seen = SeenQids()
-    >>> seen.add([b"5", b"6"]), seen.add([b"05"]), seen.add([b"7", b"5"])
+    >>> seen = SeenNumbers()
+    >>> seen.add(np.array([5, 6])), seen.add(np.array([7])), seen.add(np.array([8, 5]))
     (False, False, True)
     """
 
@@ -785,19 +783,15 @@ class SeenQids:
         self._known = np.empty(0, np.int64)
         self._recent: list[np.ndarray] = []
 
-    def add(self, qids: Sequence[bytes]) -> bool:
-        """Add the qids of the next lists; return whether one occurs twice or came before."""
-        return self.add_numbers(np.fromiter(map(hash, qids), np.int64, len(qids)))
-
-    def add_numbers(self, numbers: np.ndarray) -> bool:
-        """Do the same as `add` with whole numbers, int64 (n,), instead of the hashes of qids."""
-        hashes = np.unique(numbers)
-        again = len(hashes) < len(numbers) or any(
-            (known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes).any()
+    def add(self, numbers: np.ndarray) -> bool:
+        """Add numbers, int64 (n,); return whether one occurs twice or came before."""
+        fresh = np.unique(numbers)
+        again = len(fresh) < len(numbers) or any(
+            (known[np.minimum(np.searchsorted(known, fresh), len(known) - 1)] == fresh).any()
             for known in (self._known, *self._recent)
             if len(known)
         )
-        self._recent.append(hashes)
+        self._recent.append(fresh)
         if len(self._recent) > _RECENT:
             self._known, self._recent = np.unique(np.concatenate([self._known, *self._recent])), []
         return again

@@ -26,7 +26,7 @@ class Schema:
     `read_table` turns any table with these columns into lists.
 
     Args:
-        qid: the column of the query that a row belongs to.
+        qid: the column of the query that a row belongs to; "" if no column names the queries.
         label: the column of graded relevance, or None; or the columns of several labels, such as
             clicks and purchases, which then may have missing values; see `SeveralLabels`.
         weight: the column of the rows' weights, or None.
@@ -54,8 +54,7 @@ class Schema:
     steps: Mapping[str, Step] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.label is not None and not isinstance(self.label, str):
-            object.__setattr__(self, "label", one_or_several(self.label))
+        object.__setattr__(self, "label", one_or_several(self.label))
 
     @classmethod
     def infer(
@@ -182,7 +181,7 @@ class Schema:
     def columns(self) -> list[str]:
         """The names of all columns that the schema uses."""
         keys = [self.qid, *self.labels, *(getattr(self, key) for key in _KEYS[2:])]
-        names = [*(name for name in keys if name is not None), *self.features, *self.categories]
+        names = [*(name for name in keys if name), *self.features, *self.categories]
         return list(dict.fromkeys(names))
 
     def optional(self, *, needs_label: bool = True, needs_weight: bool = True) -> set[str]:

@@ -19,7 +19,7 @@ from ltr.datasets.infer import (
     other_words,
     scan,
 )
-from ltr.datasets.lists import SeenQids
+from ltr.datasets.lists import SeenNumbers
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import MISSING, parsed, with_nulls
 from ltr.names import shown_names
@@ -170,13 +170,13 @@ class Unique(Finder):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._seen = SeenQids()
+        self._seen = SeenNumbers()
 
     def add(self, part: pa.Table, row: int) -> None:
         """Look at the next values."""
         column = part.column(self.name)
         numbers = column.drop_null().cast(pa.int64(), safe=False).to_numpy()
-        self.open = not column.null_count and not self._seen.add_numbers(numbers)
+        self.open = not column.null_count and not self._seen.add(numbers)
 
 
 def _as_floats(column: pa.ChunkedArray) -> pa.ChunkedArray | None:

@@ -73,7 +73,7 @@ class Rows:
             X: see `of`.
         """
         schema = Schema("", steps=schema.steps)  # the queries need not be a column of the table
-        lists, features = frame_lists(frame, schema, {""}, exact=True, order=order)
+        lists, features = frame_lists(frame, schema, exact=True, order=order)
         return cls.of(schema, lists, features, X)
 
     def first(self, count: int) -> "Rows":

@@ -121,7 +121,7 @@ def score_table(
             )
         plain = Schema("", steps=schema.steps)  # the queries need not be a column of the table
         names = column_names(table) if frame is None else frame.column_names
-        plain.check_names(names, {""})
+        plain.check_names(names)
         query = _query_column(model, names, qid)
         for name in keys:
             if name not in names:
@@ -214,7 +214,7 @@ def _score_rows(
         column = _as_column(qids, part.num_rows)
         if model.looks_at_list:
             order = RowOrder.of(*group_rows(column, "qid"))
-    lists, exact = frame_lists(Frame.of(part), schema, {""}, model.takes_exact, order)
+    lists, exact = frame_lists(Frame.of(part), schema, exact=model.takes_exact, order=order)
     return in_row_order(model.score(lists, exact, **options), lists)
 
 
