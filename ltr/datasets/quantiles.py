@@ -81,7 +81,7 @@ class PiecewiseLinearBins(FeatureTransform):
 
     def __init__(self, bins: int = 8, num_features: int | None = None, thresholds: int = 0) -> None:
         super().__init__(num_features)
-        self.bins = check_at_least("bins", check_whole("bins", bins), 1)
+        self.bins = check_whole("bins", bins)
         self.thresholds = check_at_least("thresholds", thresholds, 0)
         self.fits_labels = self.thresholds > 0
         self.register_buffer("columns", torch.zeros(0, dtype=torch.int64))

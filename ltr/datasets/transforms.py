@@ -16,7 +16,7 @@ from ltr.shapes import check_at_least, check_mask
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number of float32, the type of features."""
 
-_OUTPUTS = frozenset({"transform", "forward", "coded", "transform_lists"})
+_OUTPUTS = frozenset({"transform", "forward", "coded", "transform_lists", "_outputs"})
 """The methods that compute a transform's outputs."""
 
 # Copying 8 columns of a matrix is as fast as copying one, so a block has at most 8 columns; and at
@@ -175,6 +175,10 @@ class FeatureTransform(nn.Module):
         """
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
+        return self._outputs(features, mask, lengths)
+
+    def _outputs(self, features: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor:
+        """Return what `forward` returns, for arguments that it has checked."""
         if mask is None:
             every = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
             return self.transform(features, every)
@@ -466,16 +470,7 @@ class Join(FeatureTransform):
         for part in self._parts():
             fit_numbers(part, features, labels)
 
-    def forward(
-        self,
-        features: Tensor,
-        mask: Tensor | None = None,
-        categories: Tensor | None = None,
-        lengths: Tensor | None = None,
-    ) -> Tensor:
-        """Return the outputs of the transforms, concatenated; see `FeatureTransform.forward`."""
-        self._refuse_categories(categories)
-        self.check_shapes(features, mask, lengths)
+    def _outputs(self, features: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor:
         outputs = [part(features, mask, None, lengths) for part in self._parts()]
         return torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
 
@@ -534,19 +529,7 @@ class ListTransform(FeatureTransform):
         """
         raise NotImplementedError
 
-    def forward(
-        self,
-        features: Tensor,
-        mask: Tensor | None = None,
-        categories: Tensor | None = None,
-        lengths: Tensor | None = None,
-    ) -> Tensor:
-        """Transform each list; see `FeatureTransform.forward`.
-
-        Without mask and lengths, each matrix (n, d) is one list.
-        """
-        self._refuse_categories(categories)
-        self.check_shapes(features, mask, lengths)
+    def _outputs(self, features: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor:
         if features.dim() < 2:
             raise ValueError(f"features must be (..., n, d), got {tuple(features.shape)}")
         if lengths is not None:
