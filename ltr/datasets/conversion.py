@@ -8,12 +8,12 @@ but LETOR text and embeddings are vectors of any width, which it holds 2,048 at 
 """
 
 import errno
-import shutil
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain, pairwise
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -180,8 +180,8 @@ def _write_rows(folder: Path, rows: LetorReader | TableReader, watch: Watch | No
         return
     if watch is not None:
         watch(0, 1, 0)
-    temporary = folder / "grouping"
-    with closing(group_chunks(rows.keys(), rows.chunks(watch), temporary)) as chunks:
+    with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as temporary:
+        chunks = group_chunks(rows.keys(), rows.chunks(watch), Path(temporary))
         write_files(folder, chunks, rows.schema)
 
 
@@ -233,7 +233,7 @@ def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
 
 def group_chunks(
     keys: Iterable[ListDataset], chunks: Iterable[ListDataset], temporary: Path
-) -> Generator[ListDataset, None, None]:
+) -> Iterator[ListDataset]:
     """Yield the grouped lists in chunks; lists and documents are in order of first appearance.
 
     Grouping a temporary file takes three times its size in memory. A file has about 64 MiB of
@@ -244,33 +244,27 @@ def group_chunks(
         keys: chunks of all documents, with their qids and `rows`. Other columns may be left out.
         chunks: the same documents with all columns. If a chunk has `rows`, they give the original
             order of its documents.
-        temporary: a folder for temporary files, which are about as large as the documents; it is
-            removed at the end.
+        temporary: an empty folder for temporary files, which are about as large as the documents.
 
     Raises:
         OSError: a file cannot be written.
     """
-    shutil.rmtree(temporary, ignore_errors=True)  # a killed process may have left it
-    temporary.mkdir(parents=True)
-    try:
-        with name_full_disk(temporary):
-            with _database(temporary) as database:
-                width, documents = _add_keys(database, keys)
-                chunks = iter(chunks)
-                first = next(chunks)
-                # A document takes about this many bytes.
-                size = _to_batch(first).nbytes // len(first.features)
-                size += 4 * max(0, width - first.num_features) + 1
-                room = max(FILE_BYTES, documents * size // FILES)
-                numbers = database.sql(_FILES.format(documents=max(1, room // size)))
-                _divide(chain([first], chunks), numbers.to_arrow_reader(1 << 16), temporary)
-            for path in sorted(temporary.glob("*.arrow")):
-                gathered = gather_runs(join_lists(_read(path)))
-                gathered.first_feature = first.first_feature
-                yield gathered
-                path.unlink()
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with name_full_disk(temporary):
+        with _database(temporary) as database:
+            width, documents = _add_keys(database, keys)
+            chunks = iter(chunks)
+            first = next(chunks)
+            # A document takes about this many bytes.
+            size = _to_batch(first).nbytes // len(first.features)
+            size += 4 * max(0, width - first.num_features) + 1
+            room = max(FILE_BYTES, documents * size // FILES)
+            numbers = database.sql(_FILES.format(documents=max(1, room // size)))
+            _divide(chain([first], chunks), numbers.to_arrow_reader(1 << 16), temporary)
+        for path in sorted(temporary.glob("*.arrow")):
+            gathered = gather_runs(join_lists(_read(path)))
+            gathered.first_feature = first.first_feature
+            yield gathered
+            path.unlink()
 
 
 @contextmanager
