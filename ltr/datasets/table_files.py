@@ -64,6 +64,8 @@ The larger size is for files with a row that does not fit into two of the smalle
 """
 
 
+_ALL = 1 << 30  # a chunk of at most this many rows is a row group of Parquet, or a block of CSV
+
 VALUES = 1 << 22
 """The largest number of feature values read at a time; a row with more values is read alone."""
 
@@ -206,16 +208,8 @@ class TableFiles:
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Return all rows of the given columns."""
-        tables: list[pa.Table] = []
-        for file in self.files:
-            with naming(file), naming_damage():
-                if self.delimiter is None:
-                    table = plain_types(pq.ParquetFile(file).read(columns=self._own(file, columns)))
-                    tables.append(self._completed(file, table, columns))
-                else:
-                    tables += [table for _, table in self._csv_blocks(file, columns)]
-        empty = self._schema_of(columns).empty_table()
-        return pa.concat_tables(tables or [empty], promote_options="permissive")
+        tables = [self._schema_of(columns).empty_table(), *self.chunks(columns, _ALL)]
+        return pa.concat_tables(tables, promote_options="permissive")
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
         """Yield the given columns in chunks of rows; the memory does not grow with the files.

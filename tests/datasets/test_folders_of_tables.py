@@ -171,6 +171,21 @@ def test_folders_of_one_kind_are_a_need(tmp_path: Path):
         load_table(tmp_path)
 
 
+def test_numbers_that_have_no_common_type_are_one_error_of_every_reader(tmp_path: Path):
+    """A file of floats makes the column float64, which does not hold 2^53 + 1."""
+    (tmp_path / "root").mkdir()
+    for name, price in (("a", 2**53 + 1), ("b", 0.5)):
+        table = pa.table({"query": ["q"], "grade": [1], "price": [price]})
+        pq.write_table(table, tmp_path / "root" / f"{name}.parquet")
+    roles = {"qid": "query", "label": "grade"}
+    for read in (
+        lambda: load_table(tmp_path / "root"),
+        lambda: convert(tmp_path / "root", tmp_path / "lists", **roles),
+    ):
+        with pytest.raises(ValueError, match=r"a\.parquet: cannot be read: .*9007199254740993"):
+            read()
+
+
 def test_a_folder_may_begin_with_an_underscore_if_it_is_a_column(tmp_path: Path):
     write(frame().drop(columns="year"), tmp_path / "_year=2024" / "a.parquet")
     assert load_table(tmp_path)["_year"].to_pylist() == [2024] * 60
