@@ -1,12 +1,12 @@
 """Save a `Blend`, each ranker in the format of its library, and load it without pickle."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -22,65 +22,12 @@ from ltr.names import one_line
 _PARAMETERS = ("validation", "n_jobs", "verbose")
 _PLAIN = ("columns", "relative", "validation_score", "validation_queries")
 
-
-class _Format(NamedTuple):
-    """How a library writes its rankers to files and reads them.
-
-    Attributes:
-        suffix: the suffix of a file, without the dot.
-        classes: the names of the classes whose rankers can be written.
-        write: a function that takes a fitted ranker and returns the content of its file.
-        read: a function that takes the content of a file and an unfitted ranker, and returns the
-            fitted ranker.
-    """
-
-    suffix: str
-    classes: tuple[str, ...]
-    write: Callable[[Any], bytes]
-    read: Callable[[bytes, Any], Any]
-
-
-def _write_lightgbm(ranker: Any) -> bytes:
-    return getattr(ranker, "booster_", ranker).model_to_string().encode()
-
-
-def _read_lightgbm(data: bytes, ranker: Any) -> Any:
-    return import_module("lightgbm").Booster(model_str=data.decode())
-
-
-def _write_xgboost(ranker: Any) -> bytes:
-    booster = ranker.get_booster() if hasattr(ranker, "get_booster") else ranker
-    return bytes(booster.save_raw("ubj"))
-
-
-def _read_xgboost(data: bytes, ranker: Any) -> Any:
-    ranker.load_model(bytearray(data))
-    return ranker
-
-
-def _write_catboost(ranker: Any) -> bytes:
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "model.cbm")
-        ranker.save_model(str(path), format="cbm")
-        return path.read_bytes()
-
-
-def _read_catboost(data: bytes, ranker: Any) -> Any:
-    ranker.load_model(blob=data)
-    return ranker
-
-
-_FORMATS = {
-    "lightgbm": _Format(
-        "txt", ("LGBMRanker", "LGBMRegressor", "Booster"), _write_lightgbm, _read_lightgbm
-    ),
-    "xgboost": _Format(
-        "ubj", ("XGBRanker", "XGBRegressor", "Booster"), _write_xgboost, _read_xgboost
-    ),
-    "catboost": _Format(
-        "cbm", ("CatBoostRanker", "CatBoostRegressor"), _write_catboost, _read_catboost
-    ),
+_SUFFIXES = {
+    **dict.fromkeys(("lightgbm.LGBMRanker", "lightgbm.LGBMRegressor", "lightgbm.Booster"), "txt"),
+    **dict.fromkeys(("xgboost.XGBRanker", "xgboost.XGBRegressor", "xgboost.Booster"), "ubj"),
+    **dict.fromkeys(("catboost.CatBoostRanker", "catboost.CatBoostRegressor"), "cbm"),
 }
+"""The rankers that can be written, by library and class, each with the suffix of its file."""
 
 
 def contents(blend: Any, names: Sequence[str]) -> Saved:
@@ -88,8 +35,8 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     parts: dict[str, nn.Module | None] = {}
     own: dict[str, bytes] = {}
     rankers = []
-    given = isinstance(blend.rankers, list | tuple)  # otherwise the rankers are the default ones
-    originals = blend.rankers if given else blend.rankers_
+    of_user = isinstance(blend.rankers, list | tuple)  # otherwise the rankers are the default ones
+    originals = blend.rankers if of_user else blend.rankers_
     triples = zip(names, blend.rankers_, originals, strict=True)
     for position, (name, fitted, given) in enumerate(triples):
         if type(fitted) is NeuralRanker:
@@ -169,17 +116,30 @@ def _written(name: str, fitted: Any, given: Any) -> tuple[dict[str, Any], str, b
     Raises:
         ValueError: no format supports this ranker.
     """
-    cls = type(fitted)
-    package = cls.__module__.partition(".")[0]
-    if package in _FORMATS and cls.__name__ in _FORMATS[package].classes:
-        source = fitted if hasattr(fitted, "get_params") else given
-        params = source.get_params() if hasattr(source, "get_params") else {}  # of no `Booster`
-        entry = {"kind": f"{package}.{type(source).__name__}", "parameters": _plain(params)}
-        return entry, _FORMATS[package].suffix, _FORMATS[package].write(fitted)
-    raise ValueError(
-        f"rankers must all have a safe file format, got {name}: it exists for NeuralRanker and "
-        "for rankers and regressors of LightGBM, XGBoost and CatBoost"
-    )
+    library = type(fitted).__module__.partition(".")[0]
+    suffix = _SUFFIXES.get(f"{library}.{type(fitted).__name__}")
+    if suffix is None:
+        raise ValueError(
+            f"rankers must all have a safe file format, got {name}: it exists for NeuralRanker and "
+            "for rankers and regressors of LightGBM, XGBoost and CatBoost"
+        )
+    source = fitted if hasattr(fitted, "get_params") else given
+    params = source.get_params() if hasattr(source, "get_params") else {}  # of no `Booster`
+    entry = {"kind": f"{library}.{type(source).__name__}", "parameters": _plain(params)}
+    return entry, suffix, _content(fitted, suffix)
+
+
+def _content(ranker: Any, suffix: str) -> bytes:
+    """Return the content of the file of a fitted ranker, in the format of its library."""
+    if suffix == "txt":
+        return getattr(ranker, "booster_", ranker).model_to_string().encode()
+    if suffix == "ubj":
+        booster = ranker.get_booster() if hasattr(ranker, "get_booster") else ranker
+        return bytes(booster.save_raw("ubj"))
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "model.cbm")
+        ranker.save_model(str(path), format="cbm")
+        return path.read_bytes()
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,12 +166,18 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(entry: Mapping[str, Any], data: bytes) -> tuple[Any, Any]:
     """Return the unfitted and the fitted form of a ranker, from the content of its file."""
-    package, _, name = entry["kind"].partition(".")
-    if package not in _FORMATS or name not in _FORMATS[package].classes:
-        raise ValueError(f"kind must be a ranker of {', '.join(_FORMATS)}, got {entry['kind']!r}")
-    cls = getattr(import_module(package), name)
-    if name == "Booster":  # the user trained it, so it is not trained again
-        trained = _FORMATS[package].read(data, cls() if package == "xgboost" else None)
-        return trained, trained
+    kind = entry["kind"]
+    if kind not in _SUFFIXES:
+        raise ValueError(f"kind must be a ranker of lightgbm, xgboost, catboost, got {kind!r}")
+    library, _, name = kind.partition(".")
+    module = import_module(library)
+    cls = getattr(module, name)
     params = {key: from_config(value) for key, value in entry["parameters"].items()}
-    return cls(**params), _FORMATS[package].read(data, cls(**params))
+    if library == "lightgbm":
+        fitted = module.Booster(model_str=data.decode())
+    else:
+        fitted = cls(**params)
+        read = {"blob": data} if library == "catboost" else {"fname": bytearray(data)}
+        fitted.load_model(**read)
+    # The user trained a `Booster`, so it is not trained again.
+    return (fitted if name == "Booster" else cls(**params)), fitted
