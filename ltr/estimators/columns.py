@@ -1,18 +1,14 @@
 """Choose the columns to train a ranker on, by shuffling columns on the validation lists."""
 
-import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ltr.datasets import ListDataset, Schema
-from ltr.datasets.coded import Coded
-from ltr.estimators.scoring import values_of_lists
+from ltr.estimators.scoring import mean_gain, values_of_dataset
 from ltr.metrics.named import ranking_measure
 from ltr.models import RankingModel
 
@@ -30,9 +26,6 @@ A column is weak if shuffling it alone costs at most `_CLEAR` standard errors.
 
 _SHUFFLES = 3
 """How many times each set is shuffled: after only one shuffle, useless columns may look useful."""
-
-_TOGETHER = 64
-"""The documents are transformed once more for this many columns that are shuffled alone."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +74,7 @@ def choose_columns(
 
     If no column would be left, all are kept, with a warning: the model has learned too little.
 
-    Cost: the lists are scored once for each column, and at most 64 times more. If each output of
-    the transform depends on one column (see `FeatureTransform.source_columns`), the lists are
-    transformed once for 32 columns; otherwise once for each column.
+    Cost: the lists are scored once for each column, and at most 64 times more.
 
     Args:
         model: the model, trained on all columns.
@@ -94,8 +85,19 @@ def choose_columns(
         seed: the seed of the shuffles.
     """
     names, title = column_names(schema), ranking_measure(metric).title
-    shuffled = _Shuffled(model, lists, schema, metric, device, seed)
-    costs = shuffled.costs_alone(names)
+    draw = np.random.default_rng(seed)
+
+    def values(lists: ListDataset) -> np.ndarray:
+        return values_of_dataset(model.score(lists, device=device), lists, metric)
+
+    whole = values(lists)
+
+    def cost_of(names: Sequence[str], shuffles: int = 1) -> tuple[float, float]:
+        """Return the cost of columns that are shuffled by the same permutation, with its error."""
+        tried = [values(_shuffled(lists, schema, names, draw)) for _ in range(shuffles)]
+        return mean_gain(whole, np.mean(tried, axis=0))
+
+    costs = {name: cost_of([name]) for name in names}
     columns = {}
     weak = []
     for name, (cost, error) in costs.items():
@@ -106,7 +108,7 @@ def choose_columns(
             weak.append(name)
     weak.sort(key=lambda name: _ratio(*costs[name]))
     unused = sum(costs[name][1] == 0 for name in weak)
-    dropped, joint = _longest(shuffled, weak, unused)
+    dropped, joint = _longest(cost_of, weak, unused)
     if len(dropped) == len(names):
         warnings.warn(
             f"all columns are kept, because none of them alone changes {title} on the "
@@ -127,12 +129,12 @@ def choose_columns(
 
 
 def _longest(
-    shuffled: "_Shuffled", weak: Sequence[str], unused: int
+    cost_of: Callable[[Sequence[str], int], tuple[float, float]], weak: Sequence[str], unused: int
 ) -> tuple[Sequence[str], tuple[float, float]]:
     """Return the largest tried set of weak columns whose joint cost is small, and this cost.
 
     Args:
-        shuffled: the lists.
+        cost_of: returns the cost of a set that is shuffled a number of times.
         weak: the weak columns, in ascending order of cost / standard error.
         unused: the number of weak columns that change nothing if shuffled; they come first.
 
@@ -141,7 +143,7 @@ def _longest(
     """
     lengths = {unused} | {-(-len(weak) * run // _RUNS) for run in range(1, _RUNS + 1)}
     for length in sorted(lengths - {0}, reverse=True):
-        cost, error = shuffled.cost(weak[:length], _SHUFFLES)
+        cost, error = cost_of(weak[:length], _SHUFFLES)
         if cost <= _JOINT * error:
             return weak[:length], (cost, error)
     return (), (0.0, 0.0)
@@ -152,145 +154,16 @@ def _ratio(cost: float, error: float) -> float:
     return cost / error if error > 0 else -np.inf
 
 
-class _Shuffled:
-    """Validation lists that a model scores with some columns shuffled."""
-
-    def __init__(
-        self,
-        model: RankingModel,
-        lists: ListDataset,
-        schema: Schema,
-        metric: Any,
-        device: str,
-        seed: int,
-    ) -> None:
-        self.model, self.device = copy.deepcopy(model).to(device).eval(), device
-        self.scorer = RankingModel(self.model.scorer)
-        self.lists, self.metric = lists.in_memory(), metric
-        self.relevance = lists.relevance
-        self.groups = np.repeat(np.arange(len(lists)), lists.lengths)
-        self.draw = np.random.default_rng(seed)
-        self.columns = column_positions({**schema.features, **dict.fromkeys(schema.categories, 1)})
-        width = lists.features.shape[1]
-        self.categories = width, width + len(schema.categories)
-        self.sources = source_columns(model)
-        self.whole = self._values(self.model.score(lists, device=device))
-
-    def cost(self, names: Sequence[str], shuffles: int = 1) -> tuple[float, float]:
-        """Return the mean decrease of the metric if columns are shuffled, and its standard error.
-
-        All columns are shuffled by the same permutation, so the decrease measures their joint
-        information.
-        """
-        values = []
-        for _ in range(shuffles):
-            lists = self._shuffled(dict.fromkeys(names, self._order()))
-            values.append(self._values(self.model.score(lists, device=self.device)))
-        return self._lost(np.mean(values, axis=0))
-
-    def costs_alone(self, names: Sequence[str]) -> dict[str, tuple[float, float]]:
-        """Return the `cost` of each column alone.
-
-        If each output of the transform depends on one column, a shuffled column changes only its
-        own outputs. So one transform of lists in which each column is shuffled by a permutation of
-        its own gives the changed outputs of many columns.
-        """
-        if self.sources is None:
-            return {name: self.cost([name]) for name in names}
-        costs = {}
-        for start in range(0, len(names), _TOGETHER):
-            block = names[start : start + _TOGETHER]
-            scores = self._scores_alone(block)
-            costs |= {name: self._lost(self._values(x)) for name, x in scores.items()}
-        return costs
-
-    def _scores_alone(self, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the scores (documents,) if each column alone is shuffled."""
-        shuffled = self._shuffled({name: self._order() for name in names})
-        scores: dict[str, list[np.ndarray]] = {name: [] for name in names}
-        pairs = zip(self._batches(self.lists), self._batches(shuffled), strict=True)
-        with torch.inference_mode():
-            for batch, shuffled_batch in pairs:
-                whole, changed = (
-                    self.model.scorer_inputs(**batch),
-                    self.model.scorer_inputs(**shuffled_batch),
-                )
-                mixed = _copy(whole)
-                for name in names:
-                    self._replace(mixed, changed, name)
-                    scored = self.scorer(mixed, lengths=batch.get("lengths"))
-                    scores[name].append(scored.float().cpu().numpy())
-                    self._replace(mixed, whole, name)
-        return {name: np.concatenate(blocks) for name, blocks in scores.items()}
-
-    def _batches(self, lists: ListDataset) -> Any:
-        return self.model.batches(lists, self.device)
-
-    def _replace(self, outputs: Tensor | Coded, others: Tensor | Coded, name: str) -> None:
-        """Replace the outputs that depend on a column by others, in place."""
-        assert self.sources is not None
-        column, tensors = self.columns[name], tensors_of(outputs)
-        codes = torch.arange(*self.categories)
-        sources = self.sources[: tensors[0].shape[1]], codes
-        for tensor, replacement, source in zip(tensors, tensors_of(others), sources, strict=False):
-            chosen = (source >= column.start) & (source < column.stop)
-            its = chosen.nonzero().squeeze(1).to(tensor.device)
-            tensor.index_copy_(1, its, replacement.index_select(1, its))
-
-    def _order(self) -> np.ndarray:
-        return self.draw.permutation(len(self.lists.features))
-
-    def _shuffled(self, orders: Mapping[str, np.ndarray]) -> ListDataset:
-        """Return the lists with some columns shuffled, each by its own permutation."""
-        arrays = {"features": self.lists.features.copy()}
-        if self.lists.categories is not None:
-            arrays["categories"] = self.lists.categories.copy()
-        width = self.categories[0]
-        for name, order in orders.items():
-            start, stop = self.columns[name].start, self.columns[name].stop
-            array = arrays["features"]
-            if start >= width:
-                array, start, stop = arrays["categories"], start - width, stop - width
-            array[:, start:stop] = array[order, start:stop]
-        return self.lists.with_arrays(**arrays)
-
-    def _lost(self, values: np.ndarray) -> tuple[float, float]:
-        """Return the mean decrease to these values (lists,) and its standard error."""
-        lost = self.whole - values
-        if len(lost) < 2:
-            return float(lost.mean()), float("inf")
-        return float(lost.mean()), float(lost.std(ddof=1) / len(lost) ** 0.5)
-
-    def _values(self, scores: np.ndarray) -> np.ndarray:
-        """Return the metric of each list, (lists,)."""
-        given = scores, self.relevance, self.groups
-        return values_of_lists(*given, metric=self.metric).astype(np.float64)
-
-
-def _copy(outputs: Tensor | Coded) -> Tensor | Coded:
-    if isinstance(outputs, Coded):
-        return outputs._replace(numbers=outputs.numbers.clone(), codes=outputs.codes.clone())
-    return outputs.clone()
-
-
-def tensors_of(outputs: Tensor | Coded) -> list[Tensor]:
-    """Return the tensors of a transform's output: the numbers, and the codes if it has some."""
-    return [outputs.numbers, outputs.codes] if isinstance(outputs, Coded) else [outputs]
-
-
-def source_columns(model: RankingModel) -> Tensor | None:
-    """Return the column of each output of the transform; None if some depend on several."""
-    if model.transform is None:
-        return None
-    sources = model.transform.source_columns().cpu()
-    known = len(sources) == model.transform.out_features and bool((sources >= 0).all())
-    return sources if known else None
-
-
-def column_positions(widths: Mapping[str, int]) -> dict[str, slice]:
-    """Return each column's indices among the features, which the categories follow."""
-    slices, start = {}, 0
-    for name, width in widths.items():
-        slices[name] = slice(start, start + width)
-        start += width
-    return slices
+def _shuffled(
+    lists: ListDataset, schema: Schema, names: Sequence[str], draw: np.random.Generator
+) -> ListDataset:
+    """Return lists with some columns shuffled among all documents, by one permutation."""
+    order = draw.permutation(len(lists.features))
+    widths = schema.features.items()
+    of_features = [name for name, width in widths for _ in range(width)]
+    arrays: dict[str, np.ndarray] = {}
+    for kind, owners in (("features", of_features), ("categories", [*schema.categories])):
+        if chosen := [i for i, name in enumerate(owners) if name in names]:
+            arrays[kind] = getattr(lists, kind).copy()
+            arrays[kind][:, chosen] = arrays[kind][order[:, None], chosen]
+    return lists.with_arrays(**arrays)

@@ -14,7 +14,6 @@ from ltr.datasets.reading import RowOrder
 from ltr.estimators import tables as tables
 from ltr.estimators.blend import Blend
 from ltr.estimators.calibration import Calibrated
-from ltr.estimators.columns import source_columns, tensors_of
 from ltr.estimators.importance import column_names, take_by_column
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.models import RankingModel
@@ -37,7 +36,7 @@ def has_relative(ranker: Any) -> bool:
     looking = [model for model in _models(ranker) if getattr(model, "looks_at_list", False)]
     for model in looking:
         per_document = isinstance(model, RankingModel) and model.scorer.per_document
-        if not per_document or source_columns(model) is None:
+        if not per_document or _sources(model) is None:
             raise ValueError(
                 "ranker must score each row by itself, or with columns relative to the list, got "
                 "one whose scorer or transform looks at the whole list in another way"
@@ -105,11 +104,11 @@ def _of_network(
         inverse: (rows,), the index in `lists` of each row of X.
         owners: see `_owners`.
     """
-    model, sources = copy.deepcopy(model).eval(), source_columns(model)
+    model, sources = copy.deepcopy(model).eval(), _sources(model)
     assert sources is not None
     with torch.inference_mode():
         batches = [model.scorer_inputs(**batch) for batch in model.batches(lists)]
-    numbers, *codes = (torch.cat([*parts]) for parts in zip(*map(tensors_of, batches), strict=True))
+    numbers, *codes = (torch.cat([*parts]) for parts in zip(*map(_tensors, batches), strict=True))
     of_numbers = owners[sources[: numbers.shape[1]].numpy()]
     of_codes = owners[lists.features.shape[1] :]
     scorer = RankingModel(model.scorer)
@@ -123,6 +122,20 @@ def _of_network(
             return scorer(mixed).double().numpy()
 
     return scores
+
+
+def _sources(model: RankingModel) -> torch.Tensor | None:
+    """Return the column of each output of the transform; None if some depend on several."""
+    if model.transform is None:
+        return None
+    sources = model.transform.source_columns().cpu()
+    known = len(sources) == model.transform.out_features and bool((sources >= 0).all())
+    return sources if known else None
+
+
+def _tensors(outputs: torch.Tensor | Coded) -> list[torch.Tensor]:
+    """Return the tensors of a transform's output: the numbers, and the codes if it has some."""
+    return [outputs.numbers, outputs.codes] if isinstance(outputs, Coded) else [outputs]
 
 
 def _by_column(values: Any, rows: Any, owners: np.ndarray) -> Any:

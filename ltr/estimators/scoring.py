@@ -14,6 +14,7 @@ from sklearn.utils import InputTags, Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.arrays import rank
+from ltr.datasets import ListDataset
 from ltr.datasets.list_tables import holds_lists
 from ltr.datasets.reading import group_rows
 from ltr.estimators import tables as tables
@@ -311,3 +312,25 @@ def values_of_lists(
     largest = float(labels.max(initial=0))
     measure = ranking_measure(metric)
     return measure.per_list(predicted, target, lengths, largest=largest, weights=factors).numpy()
+
+
+def values_of_dataset(scores: np.ndarray, lists: ListDataset, metric: Any) -> np.ndarray:
+    """Return the metric of each list of a data set, float64 (lists,), for scores (documents,)."""
+    groups = np.repeat(np.arange(len(lists)), lists.lengths)
+    values = values_of_lists(scores, lists.relevance, groups, metric=metric)
+    return values.astype(np.float64)
+
+
+def mean_gain(values: np.ndarray, others: np.ndarray) -> tuple[float, float]:
+    """Return the mean gain of a metric over others on the same lists, and its standard error.
+
+    Args:
+        values: (lists,), the metric of each list.
+        others: (lists,), the metric of each list to compare with.
+
+    >>> mean_gain(np.array([1.0, 0.0]), np.array([0.5, 0.5]))
+    (0.0, 0.5)
+    """
+    gain = values - others
+    error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.inf
+    return float(gain.mean()), float(error)

@@ -22,7 +22,7 @@ from ltr.datasets import (
 )
 from ltr.datasets.transforms import fit_documents
 from ltr.estimators.parameters import Settings, for_trial, with_relative
-from ltr.estimators.scoring import values_of_lists
+from ltr.estimators.scoring import mean_gain, values_of_dataset
 from ltr.models import RankingModel
 
 _LISTS = 10_000
@@ -44,29 +44,10 @@ of a network, the columns are kept.
 _FEWEST = 100
 """With fewer validation lists, relative columns are not tried: the lists could not tell."""
 
-
-_NOT_KEPT = "columns relative to the list were tried and not kept"
-
-
-@dataclass(frozen=True)
-class _Gain:
-    """The mean gain of a metric over lists, and its standard error."""
-
-    mean: float
-    error: float
-
-    @classmethod
-    def of(cls, values: np.ndarray, others: np.ndarray) -> "_Gain":
-        """Return the gain of values (lists,) over others on the same lists."""
-        gain = values - others
-        return cls(float(gain.mean()), float(gain.std(ddof=1) / len(gain) ** 0.5))
-
-    def exceeds(self, errors: float) -> bool:
-        """Return whether the gain is greater than so many standard errors."""
-        return self.mean > errors * self.error
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.4f} (standard error {self.error:.4f})"
+_NOT_KEPT = (
+    "columns relative to the list were tried and not kept: a {} gained {:+.4f} "
+    "(standard error {:.4f})"
+)
 
 
 @dataclass(frozen=True)
@@ -134,21 +115,19 @@ def choose_settings(
     """
     first = candidates[0]
     sample = evenly(validation, first.choice.lists).to_fit()
-    groups = np.repeat(np.arange(len(sample)), sample.lengths)
 
     def values(scores: np.ndarray) -> np.ndarray:
-        values = values_of_lists(scores, sample.relevance, groups, metric=first.metric)
-        return values.astype(np.float64)
+        return values_of_dataset(scores, sample, first.metric)
 
     def score(trial: Trial) -> np.ndarray:
         return values(trial.model.score(sample, device=first.device))
 
     note = ""
     if relative and len(validation) >= _FEWEST and lists.num_features:
-        gain = _Gain.of(*(values(scores) for scores in linear_scores(lists, sample)))
-        relative = gain.exceeds(_PROMISING)
+        gain, error = mean_gain(*(values(scores) for scores in linear_scores(lists, sample)))
+        relative = gain > _PROMISING * error
         if not relative:
-            note = f"{_NOT_KEPT}: a linear model gained {gain}"
+            note = _NOT_KEPT.format("linear model", gain, error)
     else:
         relative = False
     if len(candidates) == 1 and not relative:
@@ -159,11 +138,11 @@ def choose_settings(
     chosen = tried[best]
     if relative:
         wider = try_out(with_relative(chosen.settings), lists, of_lists)
-        gain = _Gain.of(score(wider), measured[best])
-        if gain.exceeds(_CLEAR):
+        gain, error = mean_gain(score(wider), measured[best])
+        if gain > _CLEAR * error:
             chosen = wider
         else:
-            note = f"{_NOT_KEPT}: a network gained {gain}"
+            note = _NOT_KEPT.format("network", gain, error)
     return chosen.settings, chosen, note
 
 

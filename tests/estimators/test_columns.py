@@ -11,25 +11,18 @@ import torch
 
 from ltr.config.folder import with_digest
 from ltr.datasets import (
-    FeatureTransform,
-    Join,
-    NoTransform,
-    PeriodicEmbedding,
     PiecewiseLinearBins,
-    Quantile,
-    RankPerList,
-    SignedLog1pStandardize,
     Standardize,
     TableTransform,
     read_table,
 )
 from ltr.estimators import Blend, NeuralRanker, parameters, screening
-from ltr.estimators.columns import Column, choose_columns
+from ltr.estimators.columns import choose_columns
 from ltr.estimators.parameters import LARGE, default_transform, kinds, max_levels, settings
-from ltr.estimators.scoring import values_of_lists
+from ltr.estimators.scoring import values_of_dataset, values_of_lists
 from ltr.losses import SoftmaxLoss
 from ltr.metrics import MRR
-from ltr.models import AttentionScorer, CrossScorer, LinearScorer, MLPScorer, RankingModel, Scorer
+from ltr.models import CrossScorer, LinearScorer, MLPScorer, RankingModel, Scorer
 
 DOCUMENTS = 20
 
@@ -60,11 +53,7 @@ def fitted() -> NeuralRanker:
 
 
 def kept(ranker: NeuralRanker) -> set[str]:
-    return kept_of(ranker.selected_)
-
-
-def kept_of(columns: dict[str, Column]) -> set[str]:
-    return {name for name, column in columns.items() if column.kept}
+    return {name for name, column in ranker.selected_.items() if column.kept}
 
 
 def test_what_says_nothing_is_dropped_and_what_matters_together_is_kept(fitted: NeuralRanker):
@@ -195,61 +184,18 @@ def test_an_embedding_is_one_column(fitted: NeuralRanker):
     assert ranker.selected_["pair"].cost > 0
 
 
-class Unknown(TableTransform):
-    """A table transform that does not say which column an output depends on."""
-
-    def source_columns(self) -> torch.Tensor:
-        return torch.full_like(super().source_columns(), -1)
-
-
-class Products(Standardize):
-    """Products of neighbors. What `Standardize` says of its outputs is not true of them."""
-
-    def transform(self, features: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return features * features.roll(1, dims=-1)
-
-
-class WithoutCodes(MLPScorer):
-    """A scorer that gets categories as zeros and ones, not as codes."""
-
-
-@pytest.mark.usefixtures("short_trials")
-@pytest.mark.parametrize(
-    ("numbers", "scorer", "once"),
-    [
-        (Join([PiecewiseLinearBins(4), Standardize()]), MLPScorer(hidden=(8,)), True),
-        (PeriodicEmbedding(size=2), CrossScorer(hidden=(8,)), True),
-        (Join([Quantile(), SignedLog1pStandardize()]), WithoutCodes(hidden=(8,)), True),
-        (NoTransform(), AttentionScorer(hidden=(8,), heads=1, blocks=1), True),
-        (Products(), MLPScorer(hidden=(8,)), False),
-        (Join([Standardize(), Products()]), MLPScorer(hidden=(8,)), False),
-        (Join([Standardize(), RankPerList()]), MLPScorer(hidden=(8,)), True),
-    ],
-)
-def test_columns_are_chosen_as_if_each_were_transformed_again(
-    numbers: FeatureTransform, scorer: Scorer, once: bool
-):
-    import pyarrow as pa
-
+def test_a_column_costs_what_the_metric_loses_if_it_is_shuffled():
     X, y, qid = draw(40)
-    X.loc[::7, "left"] = np.nan
-    pair = pa.FixedSizeListArray.from_arrays(X[["noise0", "right"]].to_numpy().ravel(), 2)
-    columns = {"noise": X["noise1"], "pair": pair, "shop": X["shop"].astype(str)}
-    table = pa.table(columns | {name: X[name] for name in ("linear", "left", "constant")})
-    calls: list[int] = []
-    numbers.register_forward_pre_hook(lambda *_: calls.append(1))
-    found = []
-    for kind in (TableTransform, Unknown):
-        calls.clear()
-        ranker = quick(max_epochs=2, scorer=scorer, transform=kind(numbers))
-        found.append((ranker.fit(table, y, qid=qid).selected_, len(calls)))
-    (chosen, fewer), (expected, calls_of_all) = found
-    assert kept_of(chosen) == kept_of(expected)
-    for name, column in expected.items():
-        assert chosen[name].cost == pytest.approx(column.cost, abs=1e-6)
-        assert chosen[name].error == pytest.approx(column.error, abs=1e-6)
-    assert max(column.cost for column in chosen.values()) > 0.01
-    assert calls_of_all - fewer == (len(chosen) - 2 if once else 0)
+    ranker = quick(columns="all").fit(X, y, qid=qid)
+    data = read_table(X.assign(qid=qid, y=y), ranker.schema_)
+    columns = choose_columns(ranker.model_, data, ranker.schema_, "ndcg@10", "cpu", seed=3)
+    assert [*columns] == [*X]
+    whole, rng = values_of_lists(ranker.predict(X), y, qid), np.random.default_rng(3)
+    for name, column in columns.items():
+        shuffled = X.assign(**{name: X[name].array[rng.permutation(len(X))]})
+        lost = whole - values_of_lists(ranker.predict(shuffled), y, qid)
+        assert column.cost == pytest.approx(lost.mean(), abs=1e-6)
+        assert column.error == pytest.approx(lost.std(ddof=1) / len(lost) ** 0.5, abs=1e-6)
 
 
 @pytest.mark.usefixtures("short_trials")
@@ -401,10 +347,10 @@ def test_the_kind_that_ranks_the_validation_lists_better_is_trained(
     means = iter((bins, periodic))
 
     def values(*given: Any, **more: Any) -> np.ndarray:
-        return np.full_like(values_of_lists(*given, **more), next(means))
+        return np.full_like(values_of_dataset(*given, **more), next(means))
 
     monkeypatch.setattr(parameters, "LARGE", 500)
-    monkeypatch.setattr(screening, "values_of_lists", values)
+    monkeypatch.setattr(screening, "values_of_dataset", values)
     ranker = NeuralRanker(members=1, max_epochs=2, columns="all", random_state=0, verbose=0)
     ranker.fit(X, y, qid=qid)
     for _ in range(2):
