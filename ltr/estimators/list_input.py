@@ -161,8 +161,7 @@ def _read_rows(
     if given["sample_weight"] is not None:
         lists = tables.list_groups(names)
         columns["weight"], of_lists = tables.row_weights(given["sample_weight"], *lists)
-    own = {"qid": given["qid"], "label": given["y"], **given}
-    named = tables.names_of_uses([*frame.column_names, *labels], own)
+    named = tables.names_of_uses([*frame.column_names, *labels], {"label": given["y"], **given})
     if known is not None:
         named |= {"qid": known.qid, "label": known.label}
     uses: dict[str, Any] = {use: name if use in columns else None for use, name in named.items()}

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import sklearn
 from scipy import sparse
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from ltr.arrays import as_array, as_numbers, as_qids, check_labels, numbered
 from ltr.datasets.frames import Frame
@@ -40,21 +40,14 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
     X = with_rows(X)
     if not reset:
         X = by_name(estimator, X)
+    frame = None
     if is_frame(X):
         frame = load_frame(X) if reset else Frame.of(X)
-        validate_data(estimator, X, y, reset=reset, skip_check_array=True)
-    else:
-        if not isinstance(y, str):
-            validate_data(estimator, X, y, reset=reset, skip_check_array=True)
+    validate_data(estimator, X, y, reset=reset, skip_check_array=True)
+    if frame is None:
+        rows: dict[str, Any] = {"ensure_min_samples": int(reset), "ensure_all_finite": "allow-nan"}
         try:
-            values: Any = validate_data(
-                estimator,
-                X,
-                reset=reset,
-                dtype="numeric",
-                ensure_all_finite="allow-nan",
-                ensure_min_samples=int(reset),
-            )
+            values = check_array(X, estimator=estimator, input_name="X", **rows)
         except OverflowError as error:
             raise ValueError(f"X must be finite in float32, got {error}") from None
         if values.dtype == np.longdouble:
