@@ -104,7 +104,7 @@ class RankingEstimator(BaseEstimator):
                 metric does not take them.
         """
         check_is_fitted(self)
-        weights, of_lists = None, False
+        weights, list_weights = None, False
         if is_lists(X):
             beside = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
             scores, groups, labels = self._score_lists(X, beside, judged=True)
@@ -116,20 +116,23 @@ class RankingEstimator(BaseEstimator):
             groups, queries = tables.list_groups(tables.query_names(len(labels), qid, group))
             scores = self.predict(X, qid=qid, group=group) if len(labels) else np.empty(0)
             if sample_weight is not None:
-                weights, of_lists = tables.row_weights(sample_weight, groups, queries)
+                weights, list_weights = tables.row_weights(sample_weight, groups, queries)
         if not len(labels):
             raise ValueError("X must have at least one row for a metric, got none")
-        given = weights, of_lists, metric or self.metric
-        if labels.ndim == 1:
-            return mean_of_lists(scores, labels, groups, *given)
         means = []
-        for column in labels.T:
+        for column in labels.reshape(len(labels), -1).T:
             known = ~np.isnan(column)
-            _, lists = np.unique(groups[known], return_inverse=True)
+            if not known.any():
+                means.append(np.nan)
+                continue
+            _, first, lists = np.unique(groups[known], return_index=True, return_inverse=True)
             own = None if weights is None else weights[known]
-            rows = scores[known], column[known], lists, own, *given[1:]
-            means.append(mean_of_lists(*rows) if known.any() else np.nan)
-        return self._combined(np.array(means))
+            of_rows, of_lists = (None, own) if list_weights else (own, None)
+            rows = scores[known], column[known], lists, of_rows
+            values = values_of_lists(*rows, metric=metric or self.metric)
+            factors = None if of_lists is None else of_lists[first]
+            means.append(float(np.average(values, weights=factors)))
+        return means[0] if labels.ndim == 1 else self._combined(np.array(means))
 
     def _combined(self, means: np.ndarray) -> float:
         """Return one number for the metrics of several labels, (labels,)."""
@@ -260,32 +263,6 @@ def check_test(test: Any) -> tuple[Any, Any, Any]:
         raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
     X, y, qid = test
     return X, y, qid
-
-
-def mean_of_lists(
-    scores: np.ndarray,
-    labels: np.ndarray,
-    groups: np.ndarray,
-    weights: np.ndarray | None,
-    of_lists: bool,
-    metric: Any,
-) -> float:
-    """Return the mean metric of lists; see `values_of_lists`.
-
-    Args:
-        scores: (rows,), the scores.
-        labels: (rows,), the labels.
-        groups: (rows,), the index of each row's list.
-        weights: (rows,), None for none.
-        metric: the metric.
-        of_lists: whether the weights are those of lists, for the mean, and not of rows.
-    """
-    of_rows = None if of_lists else weights
-    values = values_of_lists(scores, labels, groups, of_rows, metric=metric)
-    if weights is None or not of_lists:
-        return float(values.mean())
-    _, first = np.unique(groups, return_index=True)
-    return float(np.average(values, weights=weights[first]))
 
 
 def values_of_lists(
