@@ -119,12 +119,14 @@ def named_categories(given: Any, columns: Sequence[str]) -> list[str]:
     return names
 
 
-def refuse_foreign_callbacks(callbacks: Sequence[Any]) -> None:
-    """Raise a `ValueError` for a callback of LightGBM or XGBoost.
+def check_callbacks(callbacks: Any) -> None:
+    """Raise a `ValueError` unless callbacks are a list or tuple of functions of the history.
 
-    Such a callback expects the state of its own library. `early_stopping` and `log_evaluation` have
-    a parameter of the ranker instead.
+    A callback of LightGBM or XGBoost expects the state of its own library. `early_stopping` and
+    `log_evaluation` have a parameter of the ranker instead.
     """
+    if not isinstance(callbacks, list | tuple) or not all(map(callable, callbacks)):
+        raise ValueError(f"callbacks must be a list of functions, got {callbacks!r}")
     for callback in callbacks:
         kind = callback if hasattr(callback, "__qualname__") else type(callback)
         package = (kind.__module__ or "").partition(".")[0]  # None for a method of a built-in class

@@ -22,7 +22,7 @@ from ltr.estimators.columns import (
     choose_columns,
     column_names,
 )
-from ltr.estimators.habits import check_others, refuse_foreign_callbacks
+from ltr.estimators.habits import check_callbacks, check_others
 from ltr.estimators.list_input import is_lists, read_data
 from ltr.estimators.parameters import (
     Columns,
@@ -30,7 +30,6 @@ from ltr.estimators.parameters import (
     Relative,
     Schedule,
     Settings,
-    check_callbacks,
     check_monotone,
     check_parameters,
     device,
@@ -518,7 +517,6 @@ class NeuralRanker(RankingEstimator):
     ) -> None:
         check_parameters(self)
         check_callbacks(callbacks)
-        refuse_foreign_callbacks(callbacks)
         data, note = read_data(
             self,
             X,
@@ -533,7 +531,7 @@ class NeuralRanker(RankingEstimator):
             widths = schema.features
             check_monotone(self.monotone, [x for x in schema.feature_names if widths.get(x) == 1])
         validation = None if one_pass else data.val
-        several = lists.has_labels and lists.labels.ndim > 1
+        several = len(schema.labels) > 1
         if several and (constant := constant_label(lists.labels, schema.labels)):
             raise ValueError(f"y must have labels that vary, got {constant}: nothing to learn")
         if not lists.varied().any():
@@ -551,10 +549,10 @@ class NeuralRanker(RankingEstimator):
         before = {"kind": "bins", "relative": False, **self.settings_} if again else {}
         if before.get("kind") is not None:
             tried = (before["kind"],)
-        directions = self._directions(schema)
-        candidates = [replace(settings(self, *size, x), directions=directions) for x in tried]
+        of_schema: dict[str, Any] = {"directions": self._directions(schema)}
         if loss := loss_of(self.loss, schema):
-            candidates = [replace(candidate, loss=loss) for candidate in candidates]
+            of_schema["loss"] = loss
+        candidates = [replace(settings(self, *size, kind), **of_schema) for kind in tried]
         chosen = candidates[0]
         if one_pass:
             chosen = replace(chosen, max_epochs=1, schedule="constant")
@@ -565,7 +563,8 @@ class NeuralRanker(RankingEstimator):
         else:
             trial = None
             if validation is not None:
-                auto = is_auto(self.relative) and chosen.kind is not None and not any(directions)
+                free = chosen.kind is not None and not any(chosen.directions)
+                auto = is_auto(self.relative) and free
                 given_lists = lists, validation, of_lists
                 chosen, trial, tried_note = choose_settings(candidates, auto, *given_lists)
                 notes += [tried_note] if tried_note else []

@@ -106,14 +106,14 @@ class Settings:
         return {"loss": type(self.loss).__name__, **{name: getattr(self, name) for name in names}}
 
 
-_CHOSEN = {"transform", "choice", "kind", "relative", "directions"}
-_FIELDS = {field.name for field in fields(Settings)} - _CHOSEN
+_FIELDS = {field.name for field in fields(Settings)} - {"choice", "kind", "relative", "directions"}
+"""The parameters of a `NeuralRanker` that are settings."""
 
 
 def kinds(estimator: Any, rows: int) -> tuple[Kind, ...]:
     """Return the kinds of networks that are tried for a number of training rows."""
     own = estimator.scorer is not None or estimator.monotone is not None
-    if own or estimator.get_params(deep=False).get("transform") is not None or rows < LARGE:
+    if own or getattr(estimator, "transform", None) is not None or rows < LARGE:
         return ("bins",)
     return ("bins", "periodic")
 
@@ -127,16 +127,16 @@ def settings(estimator: Any, rows: int, lists: int, kind: Kind = "bins") -> Sett
         lists: the number of training lists.
         kind: the kind of the networks, if neither the scorer nor the transform is given.
     """
-    named = {name: getattr(estimator, name) for name in _FIELDS}
-    named["transform"] = estimator.get_params(deep=False).get("transform")
+    named = {name: getattr(estimator, name, None) for name in _FIELDS}  # a subclass may lack one
     given = {name: _plain(value) for name, value in named.items() if value is not None}
     given["batch_size"] = min(given["batch_size"], lists)  # torch takes no number beyond int64
+    given["device"] = device(estimator)
     steps = math.ceil(lists / estimator.batch_size)
+    relative = not is_auto(estimator.relative) and bool(estimator.relative)
     values = _values(estimator.effort, estimator.schedule, rows, steps, kind)
-    values["kind"] = None if "transform" in given else kind
-    values["relative"] = not is_auto(estimator.relative) and bool(estimator.relative)
-    values["transform"] = default_transform(kind, values["relative"])
-    given = {"loss": XENDCG(gamma="random"), **values, **given}
+    values |= {"kind": None if "transform" in given else kind, "relative": relative}
+    values |= {"loss": XENDCG(gamma="random"), "transform": default_transform(kind, relative)}
+    given = {"random_state": None, **values, **given}
     patience = default_patience(steps)
     if given["schedule"] == "cycle":
         patience = max(patience, math.ceil(given["max_epochs"] * _OF_CYCLE))
@@ -148,8 +148,7 @@ def settings(estimator: Any, rows: int, lists: int, kind: Kind = "bins") -> Sett
                 "number of features, got 'useful'"
             )
         given["columns"] = "all"
-    given["random_state"] = estimator.random_state
-    return Settings(**{**given, "device": device(estimator)})
+    return Settings(**given)
 
 
 def _plain(value: Any) -> Any:
@@ -291,7 +290,7 @@ def check_parameters(estimator: Any) -> None:
     """Raise `ValueError` if a parameter of a `NeuralRanker` is out of range."""
     kinds = {"scorer": Scorer, "loss": RankingLoss, "transform": FeatureTransform}
     for name, kind in kinds.items():
-        value = estimator.get_params(deep=False).get(name)
+        value = getattr(estimator, name, None)  # a subclass may lack it
         if name == "loss" and isinstance(value, SeveralLabels):
             continue
         if value is not None and not isinstance(value, kind):
@@ -312,7 +311,7 @@ def check_parameters(estimator: Any) -> None:
         raise ValueError(f"relative must be True, False or 'auto', got {relative!r}")
     if relative and not is_auto(relative):
         for name in ("transform", "monotone"):
-            if estimator.get_params(deep=False).get(name) is not None:
+            if getattr(estimator, name, None) is not None:
                 raise ValueError(
                     f"relative must be False or 'auto' if {name} is given, got True"
                     + (": put RankPerList into the transform" if name == "transform" else "")
@@ -365,12 +364,6 @@ def check_monotone(monotone: Any, names: Iterable[str]) -> None:
             )
         if isinstance(direction, bool) or direction not in (-1, 0, 1):
             raise ValueError(f"monotone[{name!r}] must be 1, 0 or -1, got {direction!r}")
-
-
-def check_callbacks(callbacks: Any) -> None:
-    """Raise `ValueError` if `callbacks` is not a list or tuple of functions."""
-    if not isinstance(callbacks, list | tuple) or not all(map(callable, callbacks)):
-        raise ValueError(f"callbacks must be a list of functions, got {callbacks!r}")
 
 
 def device(estimator: Any) -> str:

@@ -79,15 +79,7 @@ def try_out(settings: Settings, lists: ListDataset, of_lists: bool) -> Trial:
     # validation lists by chance. Shuffling any column would undo this luck, so each would look
     # useful.
     lists = evenly(lists, _LISTS)
-    trained = train(
-        for_trial(settings, len(lists)),
-        lists,
-        None,
-        known=None,
-        of_lists=of_lists,
-        note="",
-        callbacks=(),
-    )
+    trained = train(for_trial(settings, len(lists)), lists, None, of_lists=of_lists)
     model = RankingModel(trained.scorer, trained.transform).eval()
     return Trial(settings, model, trained.seed)
 

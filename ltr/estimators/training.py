@@ -51,10 +51,10 @@ def train(
     lists: ListDataset,
     validation: ListDataset | None,
     *,
-    known: tuple[Ensemble, FeatureTransform] | None,
     of_lists: bool,
-    note: str,
-    callbacks: Sequence[Callable[[History], Any]],
+    known: tuple[Ensemble, FeatureTransform] | None = None,
+    note: str = "",
+    callbacks: Sequence[Callable[[History], Any]] = (),
 ) -> "Training":
     """Train the ensemble of a `NeuralRanker`, each member up to its own best epoch.
 
@@ -65,9 +65,9 @@ def train(
         lists: the lists to train on.
         validation: the lists on which each member's best epoch is chosen; None to keep the last
             epoch.
+        of_lists: whether the weights are those of lists, not of rows.
         known: the ensemble and the transform to continue with, which are not changed; None to start
             with new ones.
-        of_lists: whether the weights are those of lists, not of rows.
         note: text for the end of the progress line.
         callbacks: see `NeuralRanker.fit`.
 
@@ -223,7 +223,7 @@ class Training:
             values = [float("nan")] * self.scorer.members
             if validation is not None:
                 values = self._validate(validation, epoch, largest)
-                self._choose(values, epoch + 1, self.settings.patience)
+                self._choose(values, epoch + 1)
             self.history.append(values)
             # Every callback is called. Each gets a copy, because it may change what it gets.
             asked = [call([[*row] for row in self.history]) for call in callbacks]
@@ -339,9 +339,8 @@ class Training:
         total = torch.zeros(len(largest), len(self.active), dtype=torch.float64)
         count = torch.zeros(len(largest), 1, dtype=torch.float64)
         with self._scoring():
-            for position, batch in enumerate(
-                self._batches(lists, self._order(lists, shuffle=False))
-            ):
+            batches = self._batches(lists, self._order(lists, shuffle=False))
+            for position, batch in enumerate(batches):
                 seed_batch(self.seed, "validate", epoch, position)
                 scores, lengths = self._scores(self._moved(batch)).cpu(), batch["lengths"]
                 for of_member in scores:
@@ -385,7 +384,7 @@ class Training:
         values = values.view(len(scores), -1).double()[:, counted]
         return values @ weights[counted], float(weights.sum())
 
-    def _choose(self, values: list[float], epoch: int, patience: int) -> None:
+    def _choose(self, values: list[float], epoch: int) -> None:
         """Keep members' weights at a new best epoch; stop members without a recent one.
 
         A member stops if `patience` epochs have passed since its best epoch.
@@ -394,7 +393,7 @@ class Training:
         for group in self.best:
             if group.members[0] in self.active:
                 group.keep(sum(values[i] for i in group.members) / len(group.members), epoch)
-                if epoch - group.epoch < patience:
+                if epoch - group.epoch < self.settings.patience:
                     going += group.members
         self.active = sorted(going)
 
