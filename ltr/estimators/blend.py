@@ -34,7 +34,6 @@ from ltr.models.blend import BlendModel, Member, Rows, columns_for
 from ltr.models.predictor import in_row_order
 from ltr.models.trees import (
     is_booster,
-    is_trees,
     library_of,
     set_names,
     takes_relative,
@@ -558,7 +557,7 @@ class Blend(RankingEstimator):
         sample = train.first(_SCALE_LISTS)
         ensemble = Ensemble(members=len(self.rankers_))
         scores = torch.from_numpy(self.model_.scaled(sample))
-        ensemble.fit_scales(scores, torch.from_numpy(sample.sizes))
+        ensemble.fit_scales(scores, torch.from_numpy(sample.lists.lengths))
         return ensemble.scales.double().numpy()
 
     def _tell(self, note: str) -> None:
@@ -617,10 +616,10 @@ def _fitted(
         return ranker.fit(Prepared(train.schema, train.lists, own, list_weights=list_weights))
     takes = inspect.signature(ranker.fit).parameters
     arguments = _of_lists(takes, train, list_weights)
-    if is_trees(ranker):
+    if (library := library_of(ranker)) is not None:
         set_names(ranker, train.schema, positions)
         categories = tree_categories(train.schema, positions)
-        if library_of(ranker) == "catboost":
+        if library == "catboost":
             arguments["cat_features"] = categories
         elif categories and hasattr(ranker, "enable_categorical"):
             ranker.set_params(enable_categorical=True)  # XGBoost needs this for categories
@@ -640,7 +639,7 @@ def _check_takes(ranker: Any, train: Rows) -> None:
         *inspect.signature(ranker.fit).parameters
     }:
         raise ValueError(f"sample_weight must be None for {ranker!r}, which takes none")
-    if not is_trees(ranker) and train.X is None:
+    if library_of(ranker) is None and train.X is None:
         raise ValueError(
             "rankers must be NeuralRankers or trees of LightGBM, XGBoost or CatBoost if X is "
             f"lists, got {ranker!r}"
@@ -653,7 +652,7 @@ def _of_lists(takes: Mapping[str, Any], train: Rows, list_weights: bool) -> dict
     if "qid" in takes:
         given["qid"] = train.groups
     elif "group" in takes:
-        given["group"] = train.sizes
+        given["group"] = train.lists.lengths
     elif "group_id" in takes:  # CatBoost calls it `group_id`
         given["group_id"] = train.groups
     lists = train.lists
@@ -686,7 +685,7 @@ def _evaluation(
     if "eval_qid" in takes:
         arguments["eval_qid"] = [val.groups]
     elif "eval_group" in takes:
-        arguments["eval_group"] = [val.sizes]
+        arguments["eval_group"] = [val.lists.lengths]
     return arguments
 
 

@@ -21,7 +21,7 @@ from ltr.estimators import tables as tables
 from ltr.estimators.list_input import is_lists, refuse_beside
 from ltr.metrics.named import ranking_measure
 from ltr.models.predictor import Predictor, predict_table, score_table
-from ltr.models.trees import is_trees
+from ltr.models.trees import library_of
 
 if TYPE_CHECKING:
     from ltr.config.folder import Saved
@@ -252,7 +252,7 @@ class RankingEstimator(BaseEstimator):
 
 def _input_tags(ranker: Any) -> InputTags:
     """Return what a ranker takes; a `Blend` encodes missing values and categories for trees."""
-    if is_trees(ranker):
+    if library_of(ranker) is not None:
         return InputTags(allow_nan=True, categorical=True)
     return get_tags(ranker).input_tags if hasattr(ranker, "__sklearn_tags__") else InputTags()
 

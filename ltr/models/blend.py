@@ -89,7 +89,7 @@ class Rows:
         if self.known_relative is not None:
             return self.known_relative
         with torch.no_grad():
-            lengths = torch.from_numpy(self.sizes)
+            lengths = torch.from_numpy(self.lists.lengths)
             numbers = torch.from_numpy(np.asarray(self.features, np.float64))
             return relative_to_list(numbers, lengths=lengths).numpy()
 
@@ -101,12 +101,7 @@ class Rows:
     @cached_property
     def groups(self) -> np.ndarray:
         """The index of each row's list, from 0 without gaps, int64 (rows,)."""
-        return np.repeat(np.arange(len(self.lists)), self.sizes)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """The number of rows of each list, int64 (lists,)."""
-        return self.lists.lengths
+        return np.repeat(np.arange(len(self.lists)), self.lists.lengths)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ class RankingModel(nn.Module):
         num_features: the number of features of a document, before the transform; None if the
             scorer does not know it yet.
         looks_at_list: whether a score depends on the other documents of the list.
+        takes_exact: False, because networks compute in float32; see `Predictor`.
 
     Raises:
         ValueError: an argument has the wrong type.
@@ -56,6 +57,8 @@ class RankingModel(nn.Module):
     >>> model(torch.zeros(2, 5, 3)).shape, model.predict(np.zeros((7, 3))).shape
     (torch.Size([2, 5]), (7,))
     """
+
+    takes_exact = False
 
     def __init__(
         self,
@@ -81,11 +84,6 @@ class RankingModel(nn.Module):
         """The number of features of a document, before the transform."""
         source = self.scorer if self.transform is None else self.transform
         return getattr(source, "num_features", None)
-
-    @property
-    def takes_exact(self) -> bool:
-        """False, because networks compute in float32; see `Predictor`."""
-        return False
 
     @property
     def looks_at_list(self) -> bool:

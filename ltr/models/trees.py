@@ -28,15 +28,6 @@ _CONSTRAINTS = ("monotone_constraints", "monotonic_cst", "interaction_constraint
 _BOOSTERS = {("lightgbm", "Booster"), ("xgboost", "Booster")}
 
 
-def is_trees(ranker: Any) -> bool:
-    """Return whether a ranker is one of LightGBM, XGBoost or CatBoost, or of histograms.
-
-    >>> is_trees(HistGradientBoostingRegressor()), is_trees(None)
-    (True, False)
-    """
-    return library_of(ranker) is not None
-
-
 def is_booster(ranker: Any) -> bool:
     """Return whether a ranker is a `Booster`: the result of `lightgbm.train` or `xgboost.train`."""
     kind = type(ranker)
@@ -185,7 +176,7 @@ def takes_relative(ranker: Any) -> bool:
 
     Trees without constraints do: a list of constraints has one for each column of the table.
     """
-    if not is_trees(ranker) or is_booster(ranker):
+    if library_of(ranker) is None or is_booster(ranker):
         return False
     given = ranker.get_params()
     return all(given.get(name) is None for name in _CONSTRAINTS)
@@ -289,10 +280,10 @@ def category_of(levels: Any) -> Category | None:
 
 
 def library_of(ranker: Any) -> str | None:
-    """Return the library of a ranker: "lightgbm", "xgboost", "catboost" or "sklearn"; else None.
+    """Return the library of trees: "lightgbm", "xgboost", "catboost" or "sklearn"; None for others.
 
-    >>> library_of(HistGradientBoostingRegressor())
-    'sklearn'
+    >>> library_of(HistGradientBoostingRegressor()), library_of(None)
+    ('sklearn', None)
     """
     packages = {kind.__module__.partition(".")[0] for kind in type(ranker).__mro__}
     for library in ("lightgbm", "xgboost", "catboost"):
