@@ -21,6 +21,7 @@ from ltr.shapes import check_fraction
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from ltr.metrics.comparison import Interval
     from ltr.reports.several import LabelEvaluations
 
 
@@ -43,7 +44,7 @@ class TradeOff:
     @property
     def means(self) -> np.ndarray:
         """The mean of the metric of each label, (labels,)."""
-        return np.array([next(iter(x.intervals.values())).mean for x in self.evaluations.values()])
+        return np.array([interval.mean for interval in _intervals(self)])
 
 
 class TradeOffs(list[TradeOff]):
@@ -52,19 +53,12 @@ class TradeOffs(list[TradeOff]):
     def __str__(self) -> str:
         names = [*self[0].weights]
         titles = [next(iter(x.intervals)) for x in self[0].evaluations.values()]
-        head = [
-            "weights",
-            *(f"{title} of {name}" for title, name in zip(titles, names, strict=True)),
-        ]
+        head = [f"{title} of {name}" for title, name in zip(titles, names, strict=True)]
         rows = [
-            [
-                " : ".join(f"{weight:g}" for weight in point.weights.values()),
-                *(str(next(iter(x.intervals.values()))) for x in point.evaluations.values()),
-                "unbeaten" if point.unbeaten else "",
-            ]
+            [_ratio(point), *map(str, _intervals(point)), "unbeaten" if point.unbeaten else ""]
             for point in self
         ]
-        return "\n".join(text_table([*head, ""], rows))
+        return "\n".join(text_table(["weights", *head, ""], rows))
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draw the first two labels' metrics with their intervals, and join the unbeaten points.
@@ -78,9 +72,7 @@ class TradeOffs(list[TradeOff]):
         axes = axes or new_figure("TradeOffs.plot", 6.4, 4.8).subplots()
         first, second = [*self[0].evaluations][:2]
         for point in self:
-            x, y = (
-                next(iter(point.evaluations[name].intervals.values())) for name in (first, second)
-            )
+            x, y = _intervals(point)[:2]
             color = "tab:blue" if point.unbeaten else "tab:gray"
             axes.errorbar(
                 *(x.mean, y.mean),
@@ -90,14 +82,23 @@ class TradeOffs(list[TradeOff]):
                 color=color,
                 alpha=0.8,
             )
-            label = " : ".join(f"{weight:g}" for weight in point.weights.values())
-            axes.annotate(label, (x.mean, y.mean), (5, 5), textcoords="offset points")
+            axes.annotate(_ratio(point), (x.mean, y.mean), (5, 5), textcoords="offset points")
         best = sorted(point.means[:2].tolist() for point in self if point.unbeaten)
         axes.plot(*zip(*best, strict=True), color="tab:blue", linewidth=1, zorder=1)
         title = next(iter(self[0].evaluations[first].intervals))
         axes.set_xlabel(f"{title} of {first}, validation lists")
         axes.set_ylabel(f"{title} of {second}, validation lists")
         return axes
+
+
+def _intervals(point: TradeOff) -> "list[Interval]":
+    """Return the mean of the first metric of each label, with its interval."""
+    return [next(iter(x.intervals.values())) for x in point.evaluations.values()]
+
+
+def _ratio(point: TradeOff) -> str:
+    """Return the weights in words, such as "1 : 3"."""
+    return " : ".join(f"{weight:g}" for weight in point.weights.values())
 
 
 def trade_offs(
