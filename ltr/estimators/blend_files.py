@@ -40,13 +40,13 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     triples = zip(names, blend.rankers_, originals, strict=True)
     for position, (name, fitted, given) in enumerate(triples):
         if type(fitted) is NeuralRanker:
-            rankers.append(_neural_content(name, fitted))
+            entry = _neural_content(name, fitted)
             parts |= {f"{position}.{part}": module for part, module in fitted.model_.parts.items()}
-            continue
-        entry, suffix, data = _written(name, fitted, given)
-        file = f"ranker-{position}.{suffix}"
-        rankers.append({**entry, "file": file})
-        own[file] = data
+        else:
+            entry, suffix, data = _written(name, fitted, given)
+            entry["file"] = f"ranker-{position}.{suffix}"
+            own[entry["file"]] = data
+        rankers.append(entry)
     about = {
         "kind": "Blend",
         "parameters": {name: to_config(getattr(blend, name)) for name in _PARAMETERS},
@@ -66,7 +66,18 @@ def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
     with describing(path):
         unfitted, fitted = [], []
         for position, entry in enumerate(about["rankers"]):
-            new, ranker = _ranker(path, position, entry, files, trusted)
+            if entry["kind"] == "NeuralRanker":
+                given = path, entry, files[WEIGHTS], trusted, {}
+                ranker = make(NeuralRanker, *given, prefix=f"{position}.")
+                new = clone(ranker)
+            else:
+                file = entry["file"]
+                data = files[file]
+                try:
+                    new, ranker = _read(entry, data)
+                except Exception as error:  # the libraries' errors have no common base class
+                    why = one_line(str(error))
+                    raise ValueError(f"{Path(path) / file} cannot be read: {why}") from error
             unfitted.append(new)
             fitted.append(ranker)
         blend = cls(unfitted, **about["parameters"])
@@ -75,26 +86,6 @@ def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
         blend.schema_ = Schema.from_dict(about["schema"])
         set_learned(blend, about, _PLAIN)
     return blend
-
-
-def _ranker(
-    path: str | PathLike[str],
-    position: int,
-    entry: dict[str, Any],
-    files: Mapping[str, bytes],
-    trusted: Sequence[str],
-) -> tuple[Any, Any]:
-    """Return the unfitted and the fitted form of the ranker with index `position`."""
-    if entry["kind"] == "NeuralRanker":
-        weights = files[WEIGHTS]
-        ranker = make(NeuralRanker, path, entry, weights, trusted, {}, prefix=f"{position}.")
-        return clone(ranker), ranker
-    file = entry["file"]
-    data = files[file]
-    try:
-        return _read(entry, data)
-    except Exception as error:  # the libraries' errors have no common base class
-        raise ValueError(f"{Path(path) / file} cannot be read: {one_line(str(error))}") from error
 
 
 def _neural_content(name: str, ranker: NeuralRanker) -> dict[str, Any]:
