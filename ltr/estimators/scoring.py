@@ -210,8 +210,10 @@ class RankingEstimator(BaseEstimator):
 
         check_is_fitted(self)
         model, _ = self._predictor
+        if test is not None and (not isinstance(test, tuple | list) or len(test) != 3):
+            raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
         if to in ENGINES:
-            rows, _, qid = (None, None, None) if test is None else check_test(test)
+            rows, _, qid = test or (None, None, None)
             return export_model(model, path, to=to, rows=rows, qid=qid, **options)
         options["saved"] = None if is_file(path) else saved()
         return export_model(model, path, to=to, evaluation=self._evaluation(test), **options)
@@ -222,7 +224,7 @@ class RankingEstimator(BaseEstimator):
             return None
         from ltr.export.card import card_metrics_of
 
-        X, y, qid = check_test(test)
+        X, y, qid = test
         labels = tables.as_labels(y, tables.row_count(X))
         groups, _ = tables.list_groups(tables.query_names(len(labels), qid, None))
         order = np.argsort(groups, kind="stable")
@@ -255,14 +257,6 @@ def _input_tags(ranker: Any) -> InputTags:
     if library_of(ranker) is not None:
         return InputTags(allow_nan=True, categorical=True)
     return get_tags(ranker).input_tags if hasattr(ranker, "__sklearn_tags__") else InputTags()
-
-
-def check_test(test: Any) -> tuple[Any, Any, Any]:
-    """Return test lists (X, y, qid); raise a `ValueError` if they have another form."""
-    if not isinstance(test, tuple | list) or len(test) != 3:
-        raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
-    X, y, qid = test
-    return X, y, qid
 
 
 def values_of_lists(

@@ -328,14 +328,14 @@ def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None
         ValueError: a validation argument is not a list of one value; or `eval_qid` or `eval_group`
             is given, but not `eval_set`.
     """
-    arguments = {name: given[name] for name in ("eval_set", "eval_qid", "eval_group")}
-    present = {name: value for name, value in arguments.items() if value is not None}
-    if arguments["eval_set"] is None:
+    names = "eval_set", "eval_qid", "eval_group"
+    present = {name: given[name] for name in names if given[name] is not None}
+    if "eval_set" not in present:
         for name in present:
             raise ValueError(f"eval_set must be given if {name} is given")
         return None
-    if isinstance(arguments["eval_set"], tuple) and len(arguments["eval_set"]) == 2:
-        present["eval_set"] = [arguments["eval_set"]]  # LightGBM also takes the pair without a list
+    if isinstance(present["eval_set"], tuple) and len(present["eval_set"]) == 2:
+        present["eval_set"] = [present["eval_set"]]  # LightGBM also takes the pair without a list
     for name, value in present.items():
         if not isinstance(value, list | tuple) or len(value) != 1:
             several = isinstance(value, list | tuple)
@@ -344,7 +344,7 @@ def one_evaluation(given: Mapping[str, Any]) -> tuple[Any, Any, Any, Any] | None
                 f"{name} must be a list of one value, got {size}"
                 + " (give only the validation lists that training stops on)" * several
             )
-    [pair], [qid], [group] = (present.get(name, [None]) for name in arguments)
+    [pair], [qid], [group] = (present.get(name, [None]) for name in names)
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise ValueError(f"eval_set must hold one pair (X, y), got a {type(pair).__name__}")
     return *pair, qid, group
