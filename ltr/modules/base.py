@@ -238,9 +238,11 @@ class ScoringModule(TrainableModule):
                     f"{name!r}"
                 )
         self.loss = loss
+        self._names: list[str] = []  # those of the metrics, if each is of several labels
         if isinstance(loss, SeveralLabels):
             labels, names = loss.names, [*metrics]
             metrics = {f"{x}_{label}": deepcopy(metrics[x]) for label in labels for x in names}
+            self._names = names
         self.val_metrics = RankingMetrics(deepcopy(metrics))
         self.test_metrics = RankingMetrics(deepcopy(metrics))
         self.val_loss = ListMean()
@@ -274,16 +276,13 @@ class ScoringModule(TrainableModule):
         if not isinstance(self.loss, SeveralLabels):
             return
         labels, metrics = self.loss.names, self.val_metrics.metrics
-        names = [name.removesuffix(f"_{labels[0]}") for name in metrics][
-            : len(metrics) // len(labels)
-        ]
         means: dict[str, dict[str, float]] = {}
-        for name in names:
+        for name in self._names:
             values = {label: float(metrics[f"{name}_{label}"].compute()) for label in labels}
             means[name] = values
             self.log(f"val_{name}", self.loss.quality(values), prog_bar=True)
-        if names and not self.trainer.sanity_checking:
-            self.loss.update(means.get("ndcg_10", means[names[0]]))
+        if means and not self.trainer.sanity_checking:
+            self.loss.update(means.get("ndcg_10", means[self._names[0]]))
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the metrics."""
@@ -301,15 +300,11 @@ class ScoringModule(TrainableModule):
         """Log the metrics of a batch of the split "val" or "test"."""
         metrics = self.val_metrics if split == "val" else self.test_metrics
         if isinstance(self.loss, SeveralLabels):
-            own = [*metrics.metrics.values()]
-            size = len(own) // len(self.loss.names)
-            for k in range(len(self.loss.names)):
-                metrics_of_label = own[k * size : (k + 1) * size]
+            for k, label in enumerate(self.loss.names):
+                own = [metrics.metrics[f"{name}_{label}"] for name in self._names]
                 scores, labels, mask, lengths = known_lists(lists, k)
-                values = measure_lists(
-                    metrics_of_label, scores, labels, None, mask, lengths=lengths
-                )
-                for metric, of_lists in zip(metrics_of_label, values, strict=True):
+                values = measure_lists(own, scores, labels, None, mask, lengths=lengths)
+                for metric, of_lists in zip(own, values, strict=True):
                     metric.update(of_lists)
         else:
             metrics.update(lists.scores, lists.labels, mask=lists.mask, lengths=lists.lengths)
