@@ -1,6 +1,5 @@
 """The parameters of a `NeuralRanker`: their checks and their default values."""
 
-import copy
 import math
 import numbers
 import re
@@ -392,12 +391,4 @@ def loss_of(loss: Loss | None, schema: Schema) -> Loss | None:
         raise ValueError(f"loss must have the labels {', '.join(labels)}, got {', '.join(own)}")
     if own is None and len(labels) > 1:
         raise ValueError(f"loss must be SeveralLabels for {', '.join(labels)}, got {loss!r}")
-    return loss
-
-
-def new_loss(settings: Settings, of_lists: bool) -> Loss:
-    """Return a copy of the loss; if `of_lists`, the copy returns one value for each list."""
-    loss = copy.deepcopy(settings.loss)
-    if of_lists:
-        loss.reduction = "none"
     return loss

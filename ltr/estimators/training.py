@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.samplers import ListSampler, order_lists
 from ltr.datasets.transforms import FeatureTransform, fit_documents
-from ltr.estimators.parameters import HIDDEN, Settings, new_loss
+from ltr.estimators.parameters import HIDDEN, Settings
 from ltr.estimators.progress import Progress
 from ltr.losses import SeveralLabels
 from ltr.losses.base import Loss
@@ -94,8 +94,10 @@ def train(
             width = lists.num_features
         if width is not None:
             scorer.build(width)
-        parts = scorer, new_loss(settings, of_lists), transform
-        training = Training(settings, *parts, seed, of_lists)
+        loss = copy.deepcopy(settings.loss)
+        if of_lists:
+            loss.reduction = "none"  # `batch_loss` weighs the value of each list
+        training = Training(settings, scorer, loss, transform, seed, of_lists)
         written = settings.metric if isinstance(settings.metric, str) else training.measure.title
         with Progress(settings.verbose, settings.max_epochs, written, note) as progress:
             training.run(lists, validation, callbacks, progress)
@@ -114,7 +116,7 @@ def _scorer(settings: Settings, transform: FeatureTransform) -> Scorer:
 
 def _columns(labels: Any) -> Any:
     """Return labels (rows,) or (rows, labels) as (rows, labels)."""
-    return labels.reshape(len(labels), -1) if len(labels) else labels.reshape(0, 1)
+    return labels[:, None] if labels.ndim == 1 else labels
 
 
 def _check_floors(loss: SeveralLabels, labels: np.ndarray) -> None:
