@@ -9,7 +9,7 @@ from functools import partial
 from importlib import import_module
 from itertools import chain, islice
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from ltr.estimators.habits import check_others
 from ltr.estimators.list_input import is_lists, read_data
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.parameters import device, max_levels
-from ltr.estimators.scoring import RankingEstimator, values_of_lists
+from ltr.estimators.scoring import SavedEstimator, values_of_lists
 from ltr.estimators.weights import best_weights
 from ltr.models import Ensemble
 from ltr.models.blend import BlendModel, Member, Rows, columns_for
@@ -42,10 +42,6 @@ from ltr.models.trees import (
 )
 from ltr.shapes import check_at_least, check_fraction
 
-if TYPE_CHECKING:
-    from ltr.export import EngineExport, Exported
-    from ltr.export.engines import Engine, Missing
-
 _SCALE_LISTS = 1000
 """The scales of the rankers are fitted on at most this many training lists."""
 
@@ -53,7 +49,7 @@ _LEAVES = (15, 31)
 """The default trees are fitted with each of these numbers of leaves."""
 
 
-class Blend(RankingEstimator):
+class Blend(SavedEstimator):
     """Averages the scores of several rankers, such as networks and boosted trees.
 
     Different kinds of rankers make different mistakes, so the average of their scores often ranks
@@ -270,57 +266,6 @@ class Blend(RankingEstimator):
 
         check_is_fitted(self)
         return contents(self, self._names_of_fitted())
-
-    @overload
-    def export(
-        self,
-        path: str | PathLike[str],
-        *,
-        to: Literal["onnx"] | None = None,
-        opset: int = 17,
-        per_document: bool = False,
-        single: bool = False,
-        test: tuple[Any, Any, Any] | None = None,
-    ) -> "Exported": ...
-    @overload
-    def export(
-        self,
-        path: str | PathLike[str],
-        *,
-        to: "Engine",
-        missing: "Missing" = "model",
-        test: tuple[Any, Any, Any] | None = None,
-    ) -> "EngineExport": ...
-    def export(
-        self,
-        path: str | PathLike[str],
-        *,
-        to: 'Literal["onnx"] | Engine | None' = None,
-        opset: int = 17,
-        per_document: bool = False,
-        single: bool = False,
-        missing: "Missing" = "model",
-        test: tuple[Any, Any, Any] | None = None,
-    ) -> "Exported | EngineExport":
-        """Write the blend as one ONNX file, or for a search engine; see `ltr.export.export_model`.
-
-        An ONNX file contains the transforms, the networks and the trees. Its input is the raw
-        columns, and its output is one score per document. The rankers must be `NeuralRanker`s or
-        trees of LightGBM, XGBoost, CatBoost or scikit-learn. A search engine takes trees alone.
-
-        Args:
-            path: a file that ends in .onnx, or a folder, which `load` can read too; for a search
-                engine, a file that ends in .json, or a folder.
-            to: "onnx", or the name of a search engine. Default: "onnx".
-            opset: the version of the ONNX operator set.
-            per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
-            single: whether the features are float32; see `export_model`.
-            missing: where a search engine sends a missing value; see `export_model`.
-            test: (X, y, qid) of test lists, for the metrics of the model card. For a search engine,
-                rows that the check of the file compares too.
-        """
-        options = {"opset": opset, "per_document": per_document, "single": single}
-        return self._export(path, to or "onnx", test, self.saved, missing=missing, **options)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, overload
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.utils import Tags
@@ -39,21 +39,16 @@ from ltr.estimators.parameters import (
     max_levels,
     settings,
 )
-from ltr.estimators.scoring import RankingEstimator
+from ltr.estimators.scoring import SavedEstimator
 from ltr.estimators.screening import Trial, choose_settings, evenly, try_out
 from ltr.losses import RankingLoss, SeveralLabels
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble, RankingModel, Scorer
 
-if TYPE_CHECKING:
-    from ltr.export import EngineExport, Exported
-    from ltr.export.engines import Engine
-    from ltr.export.program import Target
-
 Callback = Callable[[list[list[float]]], Any]
 
 
-class NeuralRanker(RankingEstimator):
+class NeuralRanker(SavedEstimator):
     """Ranks the rows of a table by the average score of networks trained with a ranking loss.
 
     The data has the same form as for `lightgbm.LGBMRanker` and `xgboost.XGBRanker`, and the class
@@ -351,44 +346,6 @@ class NeuralRanker(RankingEstimator):
         frame = tables.as_table(self, X)
         names = self._queries(self.model_, frame.num_rows, qid, group)
         return self.model_.predict(frame, names, device=device(self))
-
-    @overload
-    def export(
-        self,
-        path: str | PathLike[str],
-        *,
-        to: "Target | None" = None,
-        opset: int = 17,
-        per_document: bool = False,
-        test: tuple[Any, Any, Any] | None = None,
-    ) -> "Exported": ...
-    @overload
-    def export(
-        self, path: str | PathLike[str], *, to: "Engine", test: tuple[Any, Any, Any] | None = None
-    ) -> "EngineExport": ...
-    def export(
-        self,
-        path: str | PathLike[str],
-        *,
-        to: "Target | Engine | None" = None,
-        opset: int = 17,
-        per_document: bool = False,
-        test: tuple[Any, Any, Any] | None = None,
-    ) -> "Exported | EngineExport":
-        """Write the model for other programs; see `ltr.export.export_model`.
-
-        Args:
-            path: a file that ends in .onnx or .pt2, or a folder; for a search engine, a file that
-                ends in .json, or a folder.
-            to: "onnx" or "torch". Default: the format that the ending of `path` names, otherwise
-                "onnx". Or the name of a search engine, if the scorer is linear.
-            opset: the version of the ONNX operator set.
-            per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
-            test: (X, y, qid) of test lists, for the metrics of the model card. For a search engine,
-                rows that the check of the file compares too.
-        """
-        options = {"opset": opset, "per_document": per_document}
-        return self._export(path, to, test, self.saved, **options)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder: `config.json`, and a file with the weights.

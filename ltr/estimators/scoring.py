@@ -1,10 +1,10 @@
 """The base class of the estimators, and the functions that score rows and lists."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +25,13 @@ from ltr.models.trees import library_of
 
 if TYPE_CHECKING:
     from ltr.config.folder import Saved
-    from ltr.export import CardMetrics
+    from ltr.export import CardMetrics, EngineExport, Exported
+    from ltr.export.engines import Engine, Missing
+    from ltr.export.program import Target
 
 
 class RankingEstimator(BaseEstimator):
-    """Base class of `NeuralRanker`, `Blend` and `Calibrated`: ranks, metrics and metadata."""
+    """Base class of the estimators: ranks, metrics and metadata."""
 
     metric: Any = "ndcg@10"
 
@@ -187,50 +189,6 @@ class RankingEstimator(BaseEstimator):
             return scores, groups, np.stack(arrays, axis=1)
         return scores, groups, tables.as_labels(arrays[0], len(scores))
 
-    def _export(
-        self,
-        path: str | PathLike[str],
-        to: Any,
-        test: Any,
-        saved: "Callable[[], Saved]",
-        **options: Any,
-    ) -> Any:
-        """Write the model for other programs; see `export` of the subclasses.
-
-        Args:
-            path: see `export`.
-            to: see `export`.
-            test: (X, y, qid) of test lists, or None.
-            saved: returns what a folder gets besides, so that `load` can read the folder.
-            options: further arguments of `export_model`.
-        """
-        from ltr.export import export_model
-        from ltr.export.engines import ENGINES
-        from ltr.export.write import is_file
-
-        check_is_fitted(self)
-        model, _ = self._predictor
-        if test is not None and (not isinstance(test, tuple | list) or len(test) != 3):
-            raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
-        if to in ENGINES:
-            rows, _, qid = test or (None, None, None)
-            return export_model(model, path, to=to, rows=rows, qid=qid, **options)
-        options["saved"] = None if is_file(path) else saved()
-        return export_model(model, path, to=to, evaluation=self._evaluation(test), **options)
-
-    def _evaluation(self, test: Any) -> "CardMetrics | None":
-        """Return the metrics of test lists (X, y, qid) for a model card; None if `test` is None."""
-        if test is None:
-            return None
-        from ltr.export.card import card_metrics_of
-
-        X, y, qid = test
-        labels = tables.as_labels(y, tables.row_count(X))
-        groups, _ = tables.list_groups(tables.query_names(len(labels), qid, None))
-        order = np.argsort(groups, kind="stable")
-        scores, grades = (torch.from_numpy(x[order]) for x in (self.predict(X, qid), labels))
-        return card_metrics_of(scores, grades, torch.from_numpy(np.bincount(groups)))
-
     @contextmanager
     def _fitting(self) -> Iterator[Self]:
         """Yield a copy to fit; at the end, adopt its attributes. An error changes nothing."""
@@ -250,6 +208,93 @@ class RankingEstimator(BaseEstimator):
         tags.target_tags.required = True
         tags.target_tags.positive_only = True
         return tags
+
+
+class SavedEstimator(RankingEstimator):
+    """Base class of `NeuralRanker` and `Blend`, which are saved in folders and exported."""
+
+    def saved(self) -> "Saved":
+        """Return what `save` writes, for code that saves more; a subclass defines it."""
+        raise NotImplementedError
+
+    @overload
+    def export(
+        self,
+        path: str | PathLike[str],
+        *,
+        to: "Target | None" = None,
+        opset: int = 17,
+        per_document: bool = False,
+        single: bool = False,
+        test: tuple[Any, Any, Any] | None = None,
+    ) -> "Exported": ...
+    @overload
+    def export(
+        self,
+        path: str | PathLike[str],
+        *,
+        to: "Engine",
+        missing: "Missing" = "model",
+        test: tuple[Any, Any, Any] | None = None,
+    ) -> "EngineExport": ...
+    def export(
+        self,
+        path: str | PathLike[str],
+        *,
+        to: "Target | Engine | None" = None,
+        opset: int = 17,
+        per_document: bool = False,
+        single: bool = False,
+        missing: "Missing" = "model",
+        test: tuple[Any, Any, Any] | None = None,
+    ) -> "Exported | EngineExport":
+        """Write the model for other programs; see `ltr.export.export_model`.
+
+        The file of a `Blend` contains the transforms, the networks and the trees. Its rankers must
+        be `NeuralRanker`s or trees of LightGBM, XGBoost, CatBoost or scikit-learn; those of a
+        search engine must be trees alone.
+
+        Args:
+            path: a file that ends in .onnx or .pt2, or a folder, which `load` can read too; for a
+                search engine, a file that ends in .json, or a folder.
+            to: "onnx", or "torch" for a `NeuralRanker`. Default: the format that the ending of
+                `path` names, otherwise "onnx". Or the name of a search engine, for a blend of trees
+                or a linear scorer.
+            opset: the version of the ONNX operator set.
+            per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
+            single: whether the features of a blend are float32; see `export_model`.
+            missing: where a search engine sends a missing value; see `export_model`.
+            test: (X, y, qid) of test lists, for the metrics of the model card. For a search engine,
+                rows that the check of the file compares too.
+        """
+        from ltr.export import export_model
+        from ltr.export.engines import ENGINES
+        from ltr.export.write import is_file
+
+        check_is_fitted(self)
+        if test is not None and (not isinstance(test, tuple | list) or len(test) != 3):
+            raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
+        model, _ = self._predictor
+        options: dict[str, Any] = {"to": to, "missing": missing, "opset": opset}
+        options |= {"per_document": per_document, "single": single}
+        if to in ENGINES:
+            rows, _, qid = test or (None, None, None)
+            return export_model(model, path, rows=rows, qid=qid, **options)
+        saved, evaluation = None if is_file(path) else self.saved(), self._evaluation(test)
+        return export_model(model, path, saved=saved, evaluation=evaluation, **options)
+
+    def _evaluation(self, test: Any) -> "CardMetrics | None":
+        """Return the metrics of test lists (X, y, qid) for a model card; None if `test` is None."""
+        if test is None:
+            return None
+        from ltr.export.card import card_metrics_of
+
+        X, y, qid = test
+        labels = tables.as_labels(y, tables.row_count(X))
+        groups, _ = tables.list_groups(tables.query_names(len(labels), qid, None))
+        order = np.argsort(groups, kind="stable")
+        scores, grades = (torch.from_numpy(x[order]) for x in (self.predict(X, qid), labels))
+        return card_metrics_of(scores, grades, torch.from_numpy(np.bincount(groups)))
 
 
 def _input_tags(ranker: Any) -> InputTags:

@@ -169,8 +169,6 @@ def export_model(
         _refuse(others, to)
         with _naming(Path(path)):
             return export_engine(model, path, cast(Engine, to), missing, rows, qid)
-    if missing != "model":
-        raise ValueError(f"missing must be 'model' for to={to!r}, got {missing!r}")
     _refuse({"rows": rows, "qid": qid}, to)
     if evaluation is not None and not isinstance(evaluation, CardMetrics):
         raise ValueError(f"evaluation must be a result of `card_metrics`, got {evaluation!r}")
@@ -180,6 +178,8 @@ def export_model(
     if to not in ("onnx", "torch"):
         known = ", ".join(map(repr, (*_SUFFIX, *ENGINES)))
         raise ValueError(f"to must be one of {known}, got {to!r}")
+    if missing != "model":
+        raise ValueError(f"missing must be 'model' for to={to!r}, got {missing!r}")
     if path.suffix == ".json":  # otherwise this would be the name of a folder
         engines = ", ".join(ENGINES)
         raise ValueError(f"to must be one of {engines} for a path in .json, got {to!r}: {path}")

@@ -378,7 +378,7 @@ def test_bad_arguments(blend, exported, tmp_path):
         export_model(blend.rankers_[1], tmp_path / "m.pt2", to="torch")
     with pytest.raises(ValueError, match=r"test.*int"):
         blend.export(tmp_path / "m.onnx", test=5)
-    with pytest.raises(ValueError, match=r"path must end in \.onnx"):
+    with pytest.raises(ValueError, match=r'to must be "onnx" for trees, got .torch'):
         blend.export(tmp_path / "m.pt2")
     served = OnnxRanker(exported.model)
     row = lists(1)[0].to_dict("records")[0]

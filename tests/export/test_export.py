@@ -278,6 +278,8 @@ def test_bad_arguments(ranker, tmp_path):
         export_model(LinearScorer(2), tmp_path / "m.onnx")
     with pytest.raises(ValueError, match=r"test.*int"):
         ranker.export(tmp_path / "out", test=5)
+    with pytest.raises(ValueError, match="single must be False for a RankingModel"):
+        ranker.export(tmp_path / "out", single=True)
     for arguments, message in (
         ((LinearScorer(2), "standardize"), "transform must be a FeatureTransform or None"),
         ((torch.nn.Linear(2, 1),), "scorer must be a Scorer, got Linear"),
