@@ -225,8 +225,6 @@ def contributions(
     >>> bool(np.allclose(found.base + found.values.sum(1), found.scores))
     True
     """
-    if not hasattr(ranker, "predict"):
-        raise ValueError(f"ranker must have `predict`, got {ranker!r}")
     X = as_columns(X)
     X = _select(X, trained_positions(ranker, X))
     check_at_least("samples", samples, 1)

@@ -177,8 +177,6 @@ def importance(
     check_at_least("repeats", repeats, 2)
     check_at_least("seed", seed, 0)
     check_fraction("confidence", confidence)
-    if not hasattr(ranker, "predict"):
-        raise ValueError(f"ranker must have `predict`, got {ranker!r}")
     names = column_names(X)
     positions = _positions(X, columns, ranker)
 
@@ -257,8 +255,10 @@ def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarr
         groups: (rows,), the index of each row's list; None if the lists are unknown.
 
     Raises:
-        ValueError: the ranker does not predict one finite number for each row.
+        ValueError: the ranker has no `predict`, or does not predict one finite number for each row.
     """
+    if not hasattr(ranker, "predict"):
+        raise ValueError(f"ranker must have `predict`, got {ranker!r}")
     scores = scores_of(ranker, X, groups)
     if (bad := np.flatnonzero(~np.isfinite(scores))).size:
         raise ValueError(f"ranker must predict finite numbers, got {scores[bad[0]]}")

@@ -140,7 +140,8 @@ def settings(estimator: Any, rows: int, lists: int, kind: Kind = "bins") -> Sett
     if given["schedule"] == "cycle":
         patience = max(patience, math.ceil(given["max_epochs"] * _OF_CYCLE))
     given = {"patience": patience, **given}
-    if _has_width(given["scorer"], given["transform"]):
+    built = any(True for _ in given["scorer"].parameters())
+    if built or given["transform"].num_features is not None:
         if estimator.columns == "useful":
             raise ValueError(
                 "columns must be 'all' if the scorer or the transform already has its "
@@ -153,11 +154,6 @@ def settings(estimator: Any, rows: int, lists: int, kind: Kind = "bins") -> Sett
 def _plain(value: Any) -> Any:
     """Return a number or a text of numpy as one of Python; return anything else unchanged."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _has_width(scorer: Scorer, transform: FeatureTransform) -> bool:
-    """Return whether the scorer or the transform already has its number of features."""
-    return any(True for _ in scorer.parameters()) or transform.num_features is not None
 
 
 def for_trial(settings: Settings, lists: int) -> Settings:

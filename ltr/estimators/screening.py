@@ -106,6 +106,9 @@ def choose_settings(
         a note that relative columns were tried and not kept, otherwise "".
     """
     first = candidates[0]
+    relative = relative and len(validation) >= _FEWEST and lists.num_features > 0
+    if len(candidates) == 1 and not relative:
+        return first, None, ""
     sample = evenly(validation, first.choice.lists).to_fit()
 
     def values(scores: np.ndarray) -> np.ndarray:
@@ -115,13 +118,11 @@ def choose_settings(
         return values(trial.model.score(sample, device=first.device))
 
     note = ""
-    if relative and len(validation) >= _FEWEST and lists.num_features:
+    if relative:
         gain, error = mean_gain(*(values(scores) for scores in linear_scores(lists, sample)))
         relative = gain > _PROMISING * error
         if not relative:
             note = _NOT_KEPT.format("linear model", gain, error)
-    else:
-        relative = False
     if len(candidates) == 1 and not relative:
         return first, None, note
     tried = [try_out(candidate, lists, of_lists) for candidate in candidates]
