@@ -29,8 +29,8 @@ from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.parameters import device, max_levels
 from ltr.estimators.scoring import SavedEstimator, values_of_lists
 from ltr.estimators.weights import best_weights
-from ltr.models import Ensemble
 from ltr.models.blend import BlendModel, Member, Rows, columns_for
+from ltr.models.ensemble import SCALE_LISTS, Ensemble
 from ltr.models.predictor import in_row_order
 from ltr.models.trees import (
     is_booster,
@@ -41,9 +41,6 @@ from ltr.models.trees import (
     tree_positions,
 )
 from ltr.shapes import check_at_least, check_fraction
-
-_SCALE_LISTS = 1000
-"""The scales of the rankers are fitted on at most this many training lists."""
 
 _LEAVES = (15, 31)
 """The default trees are fitted with each of these numbers of leaves."""
@@ -499,7 +496,7 @@ class Blend(SavedEstimator):
 
     def _fit_scales(self, train: Rows) -> np.ndarray:
         """Return the scales (rankers,) of the scores, fitted as in an `Ensemble`."""
-        sample = train.first(_SCALE_LISTS)
+        sample = train.first(SCALE_LISTS)
         ensemble = Ensemble(members=len(self.rankers_))
         scores = torch.from_numpy(self.model_.scaled(sample))
         ensemble.fit_scales(scores, torch.from_numpy(sample.lists.lengths))

@@ -17,6 +17,7 @@ from ltr.estimators.importance import (
     trained_positions,
 )
 from ltr.estimators.mixed_rows import Mixed, has_relative, mixed_scores
+from ltr.models.trees import library_of
 from ltr.plots import bar_axes
 from ltr.shapes import check_at_least
 from ltr.training.seeds import own_random_numbers
@@ -390,8 +391,7 @@ def _first_rows(X: Any) -> np.ndarray:
 
 def _of_trees(ranker: Any, X: Any, scores: np.ndarray) -> tuple[np.ndarray, float] | None:
     """Return LightGBM's contributions; None for other models, or if the score is not their sum."""
-    kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(ranker).__mro__}
-    if not kinds & {("lightgbm", "LGBMModel"), ("lightgbm", "Booster")}:
+    if library_of(ranker) != "lightgbm":
         return None
     shares = np.asarray(ranker.predict(X, pred_contrib=True))
     sums = shares.sum(1) if shares.shape == (len(X), X.shape[1] + 1) else None

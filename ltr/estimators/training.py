@@ -24,8 +24,9 @@ from ltr.losses.base import Loss
 from ltr.losses.unbiased import click_weights, one_click_lists
 from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble, MonotoneScorer, Scorer
+from ltr.models.ensemble import SCALE_LISTS
 from ltr.models.ragged import score_ragged
-from ltr.models.scorer import transformed
+from ltr.models.scorer import build_scorer, transformed
 from ltr.ragged import sum_lists
 from ltr.training.finite import all_finite, check_scores, not_finite
 from ltr.training.losses import ScoredLists, batch_loss, check_gradient, side_inputs
@@ -36,9 +37,6 @@ History = list[list[float]]
 
 _WARM_UP = 0.1
 """The learning rate rises during this fraction of a cycle's steps, at its beginning."""
-
-_SCALE_LISTS = 1000
-"""The scales of the members are fitted on at most this many training lists."""
 
 # All threads of a process share its random number generators. A fit seeds them, which would disturb
 # a fit in another thread, so only one thread fits at a time. A reentrant lock allows a callback to
@@ -89,11 +87,7 @@ def train(
             if _directions(wanted) != _directions(scorer.scorer):
                 raise ValueError("monotone must be as in the previous training (warm_start)")
         scorer.train()
-        width = transform.out_features
-        if width is None and not transform.takes_missing:
-            width = lists.num_features
-        if width is not None:
-            scorer.build(width)
+        build_scorer(scorer, transform, lists.num_features)
         loss = copy.deepcopy(settings.loss)
         if of_lists:
             loss.reduction = "none"  # `batch_loss` weighs the value of each list
@@ -252,7 +246,7 @@ class Training:
             if group.state:
                 group.parts.load_state_dict(group.state)
         self.active = list(range(self.scorer.members))
-        sample = lists if len(lists) <= _SCALE_LISTS else lists.select(range(_SCALE_LISTS))
+        sample = lists.between(0, min(SCALE_LISTS, len(lists)))
         scores, lengths = [], []
         with self._scoring():
             for batch in self._batches(sample, range(len(sample))):

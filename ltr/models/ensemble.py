@@ -10,6 +10,9 @@ from ltr.models.scorer import Scorer
 from ltr.ragged import check_lengths, list_ids
 from ltr.shapes import check_whole
 
+SCALE_LISTS = 1000
+"""Those who train rankers fit the scales on at most this many training lists."""
+
 
 class Ensemble(Scorer):
     """Averages the scores of several copies of a scorer, after scaling them to the same spread.

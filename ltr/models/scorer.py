@@ -178,6 +178,22 @@ class FeatureScorer(Scorer):
         self.num_features = num_features
 
 
+def build_scorer(scorer: Scorer, transform: FeatureTransform | None, num_features: Any) -> None:
+    """Make the weights of a scorer for the output of a fitted transform, if its width is known.
+
+    Args:
+        scorer: the scorer.
+        transform: the transform, or None.
+        num_features: the number of features before the transform, which is that of the output if
+            the transform does not tell another; None if it is unknown.
+    """
+    width = getattr(transform, "out_features", None)
+    if width is None and not getattr(transform, "takes_missing", False):
+        width = num_features
+    if width is not None:
+        scorer.build(width)
+
+
 def transformed(
     scorer: Scorer,
     transform: FeatureTransform,

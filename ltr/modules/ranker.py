@@ -13,6 +13,7 @@ from ltr.losses import SoftNDCG
 from ltr.losses.base import Loss
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, RankingModel, Scorer
+from ltr.models.scorer import build_scorer
 from ltr.modules.base import ScoringModule
 from ltr.training.losses import ScoredLists, side_inputs
 
@@ -135,11 +136,7 @@ class Ranker(ScoringModule):
         transform = getattr(data, "feature_transform", None)
         if self.transform is None and transform is not None:
             self.transform = copy.deepcopy(transform)
-        num_features = getattr(self.transform, "out_features", None)
-        if num_features is None and not getattr(self.transform, "takes_missing", False):
-            num_features = getattr(data, "num_features", None)
-        if num_features is not None:
-            self.scorer.build(num_features)
+        build_scorer(self.scorer, self.transform, getattr(data, "num_features", None))
         if self._compile:  # this is in place, so that weights keep their names in a checkpoint
             self.scorer.compile()
             self.loss.compile()
