@@ -6,9 +6,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
-from sklearn.utils.validation import validate_data
 
 from ltr.datasets import ListDataset, Schema
 from ltr.datasets.column_steps import kind_of
@@ -78,7 +76,10 @@ def read_data(
     if is_lists(X):
         data = read_lists(X, given, side, known, validation)
         if known is None:
-            set_columns(estimator, data.schema)
+            # LETOR text has the columns 1, 2, 3 and so on: no names, like those of an array.
+            names = [*data.schema.steps]
+            numbers = [str(i + 1) for i in range(len(names))]
+            tables.set_columns(estimator, names, named=names != numbers)
     else:
         options: dict[str, Any] = {"max_levels": max_levels, "exact": exact}
         data = _read_rows(estimator, X, given, side, known, validation=validation, **options)
@@ -203,19 +204,6 @@ def _as_category(column: pa.ChunkedArray) -> pa.Array:
     values = column.combine_chunks()
     plain = not pa.types.is_dictionary(values.type) and kind_of(values.type) in _CATEGORIES
     return values.dictionary_encode() if plain else values
-
-
-def set_columns(estimator: Any, schema: Schema) -> None:
-    """Set an estimator's columns to those of lists, so that it accepts tables with these columns.
-
-    If the columns are called 1, 2, 3 and so on, as in LETOR text, they count as columns without
-    names, like those of an array.
-    """
-    names = [*schema.steps]
-    named = names != [str(i + 1) for i in range(len(names))]
-    estimator.columns_ = names
-    empty: Any = pd.DataFrame(columns=names) if named else np.empty((0, len(names)))
-    validate_data(estimator, empty, reset=True, skip_check_array=True)
 
 
 def _prepared(name: str, X: Any, known: Schema | None, validation: float = 0) -> Prepared:

@@ -7,11 +7,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ltr.config import check_trust, from_config, parameters, read_arguments, to_config
 from ltr.config.folder import CONFIG, WEIGHTS, configs, describing, read_folder
 from ltr.config.reading import NotTrusted
+from ltr.estimators import tables as tables
 from ltr.estimators.columns import Column
 from ltr.estimators.parameters import check_parameters
 from ltr.models import Ensemble, RankingModel
@@ -34,9 +33,7 @@ def set_learned(estimator: Any, content: Mapping[str, Any], names: Sequence[str]
     """Set the attributes that `learned` returned; `columns` is one of them."""
     for name in names:
         setattr(estimator, f"{name}_", from_config(content[name]))
-    estimator.n_features_in_ = len(estimator.columns_)
-    if content["named"]:
-        estimator.feature_names_in_ = np.asarray(estimator.columns_, dtype=object)
+    tables.set_columns(estimator, estimator.columns_, named=content["named"])
 
 
 def content(estimator: Any) -> dict[str, Any]:

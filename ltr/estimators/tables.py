@@ -58,6 +58,14 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
     return frame.renamed(estimator.columns_)
 
 
+def set_columns(estimator: Any, names: Sequence[str], *, named: bool) -> None:
+    """Set the columns that an estimator accepts; `named` is whether users know their names."""
+    estimator.columns_, estimator.n_features_in_ = [*names], len(names)
+    vars(estimator).pop("feature_names_in_", None)
+    if named:
+        estimator.feature_names_in_ = np.asarray(names, dtype=object)
+
+
 def is_frame(X: Any) -> bool:
     """Return whether X is a table whose columns have names and types."""
     return hasattr(X, "__arrow_c_stream__") and len(getattr(X, "shape", ())) == 2

@@ -185,8 +185,7 @@ def trade_offs(
     for mix, ranker in zip(mixes, made, strict=True):
         ranker.fit(data)
         scores = ranker.predict(replace(data, train=val, val=None))
-        if not tables.is_frame(X):  # its columns have no names
-            vars(ranker).pop("feature_names_in_", None)
+        tables.set_columns(ranker, ranker.columns_, named=tables.is_frame(X))
         points.append(TradeOff(mix, ranker, evaluate_labels(columns, scores, names, metrics)))
     means = np.stack([point.means for point in points])
     beaten = [bool(((means >= x).all(1) & (means > x).any(1)).any()) for x in means]
