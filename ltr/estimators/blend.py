@@ -288,9 +288,8 @@ class Blend(SavedEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters; if `deep`, those of the rankers too (see the class)."""
         parameters = super().get_params(deep=False)
-        for name, ranker in (
-            zip(_names(self._rankers()), self._rankers(), strict=True) if deep else ()
-        ):
+        rankers = self._rankers() if deep else ()
+        for name, ranker in zip(_names(rankers), rankers, strict=True):
             parameters[name] = ranker
             own = hasattr(ranker, "get_params") and not isinstance(ranker, type)
             inner = ranker.get_params() if own else {}
@@ -346,9 +345,7 @@ class Blend(SavedEstimator):
         self.schema_ = data.schema
         train = Rows.of(data.schema, data.train, data.exact, X)
         val = None
-        if data.val is None:
-            note = "equal weights, no query held out"
-        else:
+        if data.val is not None:
             val = Rows.of(data.schema, data.val, data.exact_val, X_val)
         if train.labels.min() == train.labels.max():
             raise ValueError(
@@ -363,22 +360,17 @@ class Blend(SavedEstimator):
             _check_takes(ranker, train)
         networks = [at for at, x in enumerate(candidates) if isinstance(x[0], NeuralRanker)]
         # The networks decide whether the trees that wait for them get columns relative to the list.
-        waiting = [
-            at
-            for at, rankers in enumerate(candidates)
-            if networks and at not in networks and takes_relative(rankers[0])
-        ]
+        waiting = [at for at, x in enumerate(candidates) if networks and takes_relative(x[0])]
         others = [at for at in range(len(candidates)) if at not in waiting]
         self.rankers_ = [None] * len(candidates)
         self.relative_ = [False] * len(candidates)
+        relative = False
         for group in (others, waiting):
-            looks = group is waiting and any(
-                self.rankers_[at].settings_["relative"] for at in networks
-            )
             own = [candidates[at] for at in group]
-            fitted = self._fit_all(own, train, val, data.list_weights, looks)
+            fitted = self._fit_all(own, train, val, data.list_weights, relative)
             for at, ranker in zip(group, fitted, strict=True):
-                self.rankers_[at], self.relative_[at] = ranker, looks
+                self.rankers_[at], self.relative_[at] = ranker, relative
+            relative = any(self.rankers_[at].settings_["relative"] for at in networks)
         self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
         self.scales_ = np.ones(len(self.rankers_))
         self.scales_ = self._fit_scales(train)
@@ -390,7 +382,7 @@ class Blend(SavedEstimator):
             self.validation_score_ = float(_ndcg(val, self.weights_ @ scores).mean())
             self.validation_queries_ = len(val.lists)
         if self.verbose:
-            self._tell(note)
+            self._tell("equal weights, no query held out" if val is None else note)
 
     def _read(self, X: Any, given: Mapping[str, Any]) -> tuple[Prepared, Any, Any, str]:
         """Return the lists, the tables that they and the validation lists were made from, or None.
@@ -411,9 +403,7 @@ class Blend(SavedEstimator):
             given,
             tables.row_numbers,
             validation=self.validation,
-            max_levels=lambda documents: max(
-                max_levels(network, documents) for network in networks
-            ),
+            max_levels=lambda documents: max(max_levels(x, documents) for x in networks),
             exact=True,
         )
         if len(labels := data.schema.labels) > 1:

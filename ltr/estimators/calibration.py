@@ -108,9 +108,7 @@ class Calibrated(RankingEstimator):
             )
         with self._fitting() as fitted:
             if self.method == "isotonic":
-                regression = IsotonicRegression(y_min=0, y_max=1, increasing=True).fit(
-                    scores, relevant
-                )
+                regression = IsotonicRegression(y_min=0, y_max=1).fit(scores, relevant)
                 fitted.scores_ = np.asarray(regression.X_thresholds_)
                 fitted.probabilities_ = np.asarray(regression.y_thresholds_)
                 rises = fitted.probabilities_[0] < fitted.probabilities_[-1]

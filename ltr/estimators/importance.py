@@ -10,7 +10,7 @@ from scipy import stats
 
 from ltr.estimators import tables as tables
 from ltr.estimators.scoring import values_of_lists
-from ltr.metrics.comparison import text_table
+from ltr.metrics.comparison import Interval, text_table
 from ltr.metrics.named import ranking_measure
 from ltr.models.trees import scores_of
 from ltr.names import nearest
@@ -63,10 +63,7 @@ class Importance:
         level = f"[{100 * self.confidence:g}%]"
         rows = []
         for name, row in zip(self.table.index, self.table.to_numpy(), strict=True):
-            among, within = (
-                f"{mean:.4f} [{low:.4f}, {high:.4f}]" for mean, low, high in (row[:3], row[3:])
-            )
-            rows.append([str(name), among, within])
+            rows.append([str(name), str(Interval(*row[:3])), str(Interval(*row[3:]))])
         lines = text_table(["", f"among all {level}", f"within lists {level}"], rows)
         caption = (
             f"{self.metric} is {self.score:.4f}; its loss if a column is shuffled, "

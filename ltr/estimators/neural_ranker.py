@@ -558,8 +558,7 @@ class NeuralRanker(SavedEstimator):
         """Return the direction of each feature of a schema; () if `monotone` is None."""
         if self.monotone is None:
             return ()
-        given = dict(self.monotone)
-        return tuple(given.get(name, 0) for name in schema.feature_names)
+        return tuple(self.monotone.get(name, 0) for name in schema.feature_names)
 
     def _select(
         self,
