@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ltr.columns import steps_of
+from ltr.datasets import Standardize, TableTransform
 from ltr.datasets.prepare import prepare
 from ltr.estimators import NeuralRanker
 from ltr.export import export_model
@@ -120,7 +121,8 @@ def test_decimals_may_be_any_column(use: str):
 def test_a_service_knows_the_levels_of_decimals(tmp_path: Path):
     given = table(COLUMNS["decimal128"])
     found = prepare(given, {**ROLES, "categories": ["column"]})
-    ranker = NeuralRanker(members=1, max_epochs=3, random_state=0, verbose=0).fit(found)
+    quick = {"transform": TableTransform(Standardize()), "members": 1, "max_epochs": 3}
+    ranker = NeuralRanker(**quick, random_state=0, verbose=0).fit(found)
     expected = ranker.predict(given)
     served = OnnxRanker(export_model(ranker.model_, tmp_path / "m.onnx").model)
     documents = [given.to_pylist(), given.to_pandas(), arrow_frame(given), given]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from pairwise import covering, named
 from torch import Tensor, nn
 
 from ltr.integrations import EncoderLoss, ListCollator, compare_training, evaluate_reranker
@@ -131,8 +132,7 @@ def test_the_batchs_documents_are_negatives_but_for_the_same_texts(model):
     assert found == pytest.approx(torch.stack(each).mean().item(), abs=1e-4)
 
 
-@pytest.mark.parametrize("negatives", ["own", "batch"])
-@pytest.mark.parametrize("size", [1, 4, 100])
+@covering("size, negatives", named(1, 4, 100), named("own", "batch"))
 def test_mini_batches_and_caching_change_nothing(dropout_model, negatives, size):
     loss = SoftNDCG(Stochastic(SoftSort(), samples=2))
     given = batch(dropout_model)

@@ -42,7 +42,7 @@ def run(folder: Path, batch_size: int, **options: Any) -> None:
         trainer = Trainer(
             accelerator="cpu",
             precision="64-true",
-            max_epochs=3,
+            max_epochs=2,
             accumulate_grad_batches=accumulated,
             logger=False,
             enable_checkpointing=False,
