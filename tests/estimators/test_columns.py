@@ -20,6 +20,7 @@ from ltr.estimators import Blend, NeuralRanker, parameters, screening
 from ltr.estimators.columns import choose_columns
 from ltr.estimators.parameters import LARGE, default_transform, kinds, max_levels, settings
 from ltr.estimators.scoring import values_of_dataset, values_of_lists
+from ltr.export.card import Difference
 from ltr.losses import SoftmaxLoss
 from ltr.metrics import MRR
 from ltr.models import CrossScorer, LinearScorer, MLPScorer, RankingModel, Scorer
@@ -84,13 +85,17 @@ def test_columns_that_are_dropped_do_not_change_a_score(fitted: NeuralRanker):
     assert fitted.score(X, y, qid=qid) > 0.8
 
 
-def test_the_choice_is_saved_loaded_and_exported(fitted: NeuralRanker, tmp_path: Any):
+def test_the_choice_is_saved_loaded_and_exported(
+    fitted: NeuralRanker, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+):
     X, _, _ = draw(seed=1)
     fitted.save(tmp_path)
     again = NeuralRanker.load(tmp_path)
     assert again.selected_ == fitted.selected_
     assert again.settings_ == fitted.settings_
     assert np.array_equal(again.predict(X), fitted.predict(X))
+    # the program itself, which takes a second to make, does not tell the choice
+    monkeypatch.setattr("ltr.export.write._checked", lambda *_: (b"", Difference(0, 1, 0)))
     fitted.export(tmp_path / "export", to="torch")
     schema = json.loads((tmp_path / "export" / "config.json").read_text())["schema"]
     assert {*schema["features"], *schema["categories"]} == kept(fitted)
