@@ -1,5 +1,4 @@
-"""Two TREC runs against judgments: print metrics with intervals, a paired test, and the queries
-where the second run loses most.
+"""Two TREC runs: print metrics with intervals, a paired test, and where the second loses most.
 
 python examples/compare_runs.py --output runs/compare
 """
