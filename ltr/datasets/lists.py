@@ -78,10 +78,10 @@ class ListDataset(Dataset[dict[str, Any]]):
     the arrays without a copy.
 
     Lists need not fit into memory: numpy maps the arrays of `open_lists` from their files. A batch
-    is a copy. `select`, `take_features`, `with_codes`, `widen` and `numbered` copy nothing. They
-    share the arrays, and note which lists, features and codes to read later. After such a call,
-    each access to `features` or another array copies the values of all chosen documents. Call
-    `in_memory` to copy them only once.
+    is a copy. `select`, `take_features`, `with_codes` and `widen` copy nothing. They share the
+    arrays, and note which lists, features and codes to read later. After such a call, each access
+    to `features` or another array copies the values of all chosen documents. Call `in_memory` to
+    copy them only once.
 
     Args:
         features: float32 (documents, d); NaN is a missing value.
