@@ -295,6 +295,8 @@ class _Writer:
         for key, array in arrays.items():
             parts, shape = self._parts.setdefault(key, []), array.shape[1:]
             if not parts or parts[-1].shape < shape:  # sparse data may gain features
+                if parts:  # a process may have few open files
+                    parts[-1].close()
                 path = self.folder / f"{key}-{len(parts)}.npy"
                 parts.append(_Rows(path, ARRAYS[key], shape, self._open))
             parts[-1].append(array)
@@ -333,8 +335,7 @@ class _Writer:
 
     def _join(self, parts: list["_Rows"], path: Path) -> None:
         """Join files into one file, with rows as wide as those of the last file."""
-        for part in parts:
-            part.close()
+        parts[-1].close()
         if len(parts) == 1:
             parts[0].path.rename(path)
             return

@@ -319,6 +319,24 @@ def test_numbered_rows_stay_with_their_documents(folder: Path, mapped: bool):
     assert own.select([1, 0]).rows.tolist() == [5, 7, 3]
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="it counts open files as in Linux")
+def test_features_that_are_gained_chunk_by_chunk_keep_few_files_open(tmp_path: Path):
+    """A process may have 256 open files on macOS, and 1,024 on Linux."""
+    counts = []
+
+    def chunks():
+        for width in range(1, 40):
+            counts.append(len(os.listdir("/proc/self/fd")))
+            yield ListDataset(
+                np.full((1, width), width, np.float32), None, np.array([0, 1]), [str(width)]
+            )
+
+    write_lists(chunks(), tmp_path / "lists")
+    assert counts[-1] == counts[5]
+    features = open_lists(tmp_path / "lists").features
+    assert features[4].tolist() == [5] * 5 + [0] * 34
+
+
 def test_a_choice_of_features_among_chosen_ones(folder: Path):
     data = open_lists(folder)
     whole = data.features
