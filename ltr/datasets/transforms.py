@@ -139,8 +139,7 @@ class FeatureTransform(nn.Module):
         depend on the column's values in the other documents of the list. The index is -1 if the
         output depends on several columns, or on an unknown one. That is the default, and also what
         a class inherits if it defines `transform` or `forward` but not this method. With all
-        indices, `NeuralRanker(columns="useful")` shuffles a column by shuffling its outputs, and
-        need not transform the others again.
+        indices, `contributions` exchanges a column by exchanging its outputs.
         """
         return torch.full((self.out_features or 0,), -1)
 
