@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,13 +13,12 @@ from ltr.columns import FIRST_DAY, LAST_DAY
 from ltr.datasets import Schema
 from ltr.datasets.column_steps import Category, Number, Step
 from ltr.export.program import SHAPES, Examples, ExportedModule, ExportedRanker
-from ltr.export.trees import Trees, member_trees, read_trees
+from ltr.export.trees import Trees, draw_near, member_trees, read_trees, scores_of_columns
 from ltr.models import RankingModel
 from ltr.models.blend import BlendModel
 from ltr.models.trees import (
     category_of,
     relative_to_list,
-    scores_of,
     tree_positions,
     tree_values,
 )
@@ -28,22 +27,35 @@ _DOMAIN = "ai.onnx.ml"
 """The domain of ONNX's operators for trees."""
 
 
+class Part(NamedTuple):
+    """A ranker of a blend.
+
+    Attributes:
+        ranker: a network, or trees.
+        factor: the factor of the ranker's scores in the sum.
+        positions: if the ranker is trees, the index of each of its columns in
+            `[*schema.feature_names, *schema.categories]`.
+        relative: whether the ranker is trees with columns relative to the list, which follow the
+            others.
+    """
+
+    ranker: ExportedRanker | Trees
+    factor: float
+    positions: Sequence[int]
+    relative: bool = False
+
+
 class ExportedBlend(ExportedModule):
     """Networks and trees over the same raw columns; the output is a weighted sum of their scores.
 
     Args:
-        members: the rankers.
-        factors: the factors of the rankers' scores in the sum.
+        parts: the rankers.
         schema: the columns.
-        positions: for each of the rankers that are trees, the index of each of its columns in
-            `[*schema.feature_names, *schema.categories]`.
         predict: a function that returns the scores of one list from features (documents, d) and
             codes (documents, c), both in the order of the schema. The export must give these
             scores.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
         single: whether features are float32; else float64, as in the trees of LightGBM.
-        relative: for each ranker whether it is of trees with columns relative to the list, which
-            follow the others. Default: none is.
     """
 
     lowest_opset = 15
@@ -52,31 +64,25 @@ class ExportedBlend(ExportedModule):
 
     def __init__(
         self,
-        members: Sequence[ExportedRanker | Trees],
-        factors: Sequence[float],
+        parts: Sequence[Part],
         schema: Schema,
-        positions: Sequence[Sequence[int]],
         predict: Callable[[np.ndarray, np.ndarray], np.ndarray],
-        per_document: bool = False,
-        single: bool = False,
-        relative: Sequence[bool] = (),
+        per_document: bool,
+        single: bool,
     ) -> None:
         categories = [len(category.levels) for category in schema.categories.values()]
-        networks = [member for member in members if isinstance(member, ExportedRanker)]
+        networks = [part.ranker for part in parts if isinstance(part.ranker, ExportedRanker)]
         looks_at_list = any(network.looks_at_list for network in networks)
         super().__init__(schema, schema.num_features, len(categories), looks_at_list, per_document)
-        self.members, self.positions = members, positions
+        self.parts, self.networks = parts, networks
         self.predict, self.single = predict, single
         self.register_buffer("levels", torch.tensor(categories, dtype=torch.int64))
-        arguments = zip(
-            members, factors, positions, relative or [False] * len(members), strict=True
-        )
-        self.parts = nn.ModuleList(
-            _Network(member, factor, schema)
-            if isinstance(member, ExportedRanker)
-            else _Forest(member, factor, schema, own, single, looks)
-            for member, factor, own, looks in arguments
-            if factor
+        self.terms = nn.ModuleList(
+            _Network(part.ranker, part.factor, schema)
+            if isinstance(part.ranker, ExportedRanker)
+            else _Forest(part.ranker, part, schema, single)
+            for part in parts
+            if part.factor
         )
         self.eval()
 
@@ -88,7 +94,7 @@ class ExportedBlend(ExportedModule):
         if codes is not None:
             codes = torch.where((codes < 0) | (codes > self.levels), 0, codes)
         given = features, codes, mask
-        return torch.stack([part(*given, at) for at, part in enumerate(self.parts)]).sum(0)
+        return torch.stack([term(*given, at) for at, term in enumerate(self.terms)]).sum(0)
 
     def complete(self, graph: Any) -> None:
         """Set the attributes of the nodes that stand for trees in an ONNX graph."""
@@ -96,7 +102,7 @@ class ExportedBlend(ExportedModule):
 
         for node in graph.node:
             if node.domain == _DOMAIN:
-                forest = self.parts[helper.get_node_attr_value(node, "part")]
+                forest = self.terms[helper.get_node_attr_value(node, "term")]
                 assert isinstance(forest, _Forest)
                 node.ClearField("attribute")
                 attributes = forest.trees.attributes(forest.factor, forest.single)
@@ -107,7 +113,7 @@ class ExportedBlend(ExportedModule):
     @property
     def summary(self) -> str:
         """The description of the model for the model card."""
-        kinds = ["trees" if isinstance(member, Trees) else "networks" for member in self.members]
+        kinds = ["trees" if isinstance(x.ranker, Trees) else "networks" for x in self.parts]
         return f"A sum of the scores of {' and '.join(kinds)}."
 
     @classmethod
@@ -117,15 +123,18 @@ class ExportedBlend(ExportedModule):
         Raises:
             ValueError: a ranker is neither a network nor trees of LightGBM and XGBoost.
         """
-        members = [
-            ExportedRanker(member.ranker, per_document)
-            if isinstance(member.ranker, RankingModel)
-            else member_trees(member)
-            for member in blend.members
+        parts = [
+            Part(
+                ExportedRanker(member.ranker, per_document)
+                if isinstance(member.ranker, RankingModel)
+                else member_trees(member),
+                factor,
+                blend.positions_of(member),
+                member.relative,
+            )
+            for member, factor in zip(blend.members, blend.factors, strict=True)
         ]
-        positions = [blend.positions_of(member) for member in blend.members]
-        more = per_document, single, [member.relative for member in blend.members]
-        return cls(members, blend.factors, blend.schema, positions, blend.score_codes, *more)
+        return cls(parts, blend.schema, blend.score_codes, per_document, single)
 
     @classmethod
     def of(cls, ranker: Any, per_document: bool, single: bool) -> "ExportedBlend":
@@ -151,31 +160,28 @@ class ExportedBlend(ExportedModule):
                 )
             steps[name] = category
         schema = Schema("qid", steps=steps)
-        model = getattr(ranker, "booster_", ranker)  # LightGBM's estimator warns if X is an array
 
         def predict(features: np.ndarray, codes: np.ndarray) -> np.ndarray:
-            if not levels:
-                return scores_of(model, features)
             columns: dict[str, Any] = dict(zip(schema.features, features.T, strict=True))
             for (name, known), own in zip(levels.items(), codes.T, strict=True):
                 columns[name] = pd.Categorical.from_codes(own - 1, known)
-            return scores_of(model, pd.DataFrame(columns)[names])
+            columns = {name: columns[name] for name in names}  # in the order of the trees
+            return scores_of_columns(ranker, pd.DataFrame(columns))
 
-        positions = [tree_positions(schema, names)]
-        return cls([trees], [1.0], schema, positions, predict, per_document, single)
+        part = Part(trees, 1.0, tree_positions(schema, names))
+        return cls([part], schema, predict, per_document, single)
 
     def examples(self) -> Examples:
         """Return inputs of several shapes, with the scores that the libraries compute.
 
-        A third of the values lie exactly on a split of the trees, others next to a split or
-        between splits. A fifth of the values are missing, unless a network does not take missing
-        values. Some categories are missing.
+        See `draw_near` for the features. If a network does not take missing values, none is
+        missing. Some categories are missing.
         """
         rng, examples = np.random.default_rng(0), []
         splits = [self._splits(at) for at in range(self.schema.num_features)]
         for lists, length in SHAPES:
             rows = lists * length
-            columns = [_draw(rng, values, rows, self._takes_missing) for values in splits]
+            columns = [draw_near(rng, values, rows, self._takes_missing) for values in splits]
             features = np.stack(columns, axis=1) if columns else np.zeros((rows, 0))
             _make_dates(features, self.schema)
             tops = [len(category.levels) for category in self.schema.categories.values()]
@@ -195,31 +201,22 @@ class ExportedBlend(ExportedModule):
 
     @property
     def _takes_missing(self) -> bool:
-        networks = [member for member in self.members if isinstance(member, ExportedRanker)]
-        return all(
-            network.transform is None or network.transform.takes_missing for network in networks
-        )
+        transforms = [network.transform for network in self.networks]
+        return all(transform is None or transform.takes_missing for transform in transforms)
 
-    def _splits(self, at: int) -> list[float]:
+    def _splits(self, at: int) -> np.ndarray:
         """Return a feature's splits in all trees, with the ends of its training range if known."""
-        splits: set[float] = set()
-        for member, positions in zip(self.members, self.positions, strict=True):
-            if isinstance(member, Trees) and at in positions:
-                splits |= {*member.splits([*positions].index(at))}
-        name = self.schema.feature_names[at]
-        for member in self.members:
-            if (
-                isinstance(member, ExportedRanker)
-                and member.transform is not None
-                and member.schema
-            ):
-                own = member.schema.feature_names
+        splits, name = set[float](), self.schema.feature_names[at]
+        for part in self.parts:
+            if isinstance(part.ranker, Trees):
+                if at in part.positions:
+                    splits |= {*part.ranker.splits([*part.positions].index(at))}
+            elif part.ranker.transform is not None and part.ranker.schema:
+                own = part.ranker.schema.feature_names
                 if name in own:
-                    low, high = (
-                        x[own.index(name)].item() for x in member.transform.training_range()
-                    )
-                    return [low, *sorted(splits), high]
-        return sorted(splits) or [-1.0, 0.0, 1.0]
+                    ends = part.ranker.transform.training_range()
+                    splits |= {x[own.index(name)].item() for x in ends}
+        return np.array(sorted(splits))
 
 
 class _Network(nn.Module):
@@ -261,7 +258,7 @@ class _Network(nn.Module):
             self.register_buffer(name, torch.tensor(values, dtype=torch.int64))
 
     def forward(
-        self, features: Tensor, codes: Tensor | None, mask: Tensor | None, part: int
+        self, features: Tensor, codes: Tensor | None, mask: Tensor | None, term: int
     ) -> Tensor:
         given = {}
         if codes is not None and len(self.categories):
@@ -277,46 +274,34 @@ class _Forest(nn.Module):
 
     Args:
         trees: the trees.
-        factor: the factor of the trees' scores.
+        part: the trees and how the blend uses them.
         schema: the schema of the blend.
-        positions: see `ExportedBlend`.
         single: whether features are float32.
-        relative: whether the last columns are relative to the list.
     """
 
     order: Tensor
     starts: Tensor
     values: Tensor
 
-    def __init__(
-        self,
-        trees: Trees,
-        factor: float,
-        schema: Schema,
-        positions: Sequence[int],
-        single: bool,
-        relative: bool,
-    ) -> None:
+    def __init__(self, trees: Trees, part: Part, schema: Schema, single: bool) -> None:
         super().__init__()
-        self.trees, self.factor, self.single = trees, factor, single or trees.single
-        self.relative = relative
+        self.trees, self.factor, self.single = trees, part.factor, single or trees.single
+        self.relative = part.relative
         width = schema.num_features
         start = width + len(schema.categories)
-        order = [*positions, *(range(start, start + 2 * width) if relative else ())]
+        order = [*part.positions, *(range(start, start + 2 * width) if part.relative else ())]
         self.register_buffer("order", torch.tensor(order, dtype=torch.int64))
         tables = []
-        for at, category in enumerate(schema.categories.values(), start=schema.num_features):
-            own = {
-                column: known for column, known in trees.levels.items() if positions[column] == at
-            }
-            tables.append([math.nan, *_tree_values(category, *own.values())])
+        for at, category in enumerate(schema.categories.values(), start=width):
+            own = [known for column, known in trees.levels.items() if part.positions[column] == at]
+            tables.append([math.nan, *_tree_values(category, *own)])
         starts = np.cumsum([0, *(len(table) for table in tables)])[:-1]
         self.register_buffer("starts", torch.tensor(starts))
         values = [value for table in tables for value in table]
         self.register_buffer("values", torch.tensor(values, dtype=torch.float64))
 
     def forward(
-        self, features: Tensor, codes: Tensor | None, mask: Tensor | None, part: int
+        self, features: Tensor, codes: Tensor | None, mask: Tensor | None, term: int
     ) -> Tensor:
         numbers = features
         if codes is not None:
@@ -333,10 +318,10 @@ class _Forest(nn.Module):
             rows = torch.where(whole, rows.trunc(), rows)
         operator = f"{_DOMAIN}::TreeEnsembleRegressor"
         # The operator has attributes that torch cannot write. `complete` sets them, and finds the
-        # part by its index.
+        # term by its index.
         more: dict[str, Any] = {"shape": [rows.shape[0], 1], "version": 3}
         scores = torch.onnx.ops.symbolic(
-            operator, [rows], {"part": part}, dtype=torch.float32, **more
+            operator, [rows], {"term": term}, dtype=torch.float32, **more
         )
         return scores.reshape(features.shape[:-1])
 
@@ -366,13 +351,3 @@ def _make_dates(features: np.ndarray, schema: Schema) -> None:
         numbers = np.floor(numbers.clip([FIRST_DAY, 0], [LAST_DAY, 23.999]) * [1, 3600]) / [1, 3600]
         numbers[np.isnan(numbers).any(axis=1)] = np.nan
         features[:, start : start + width] = numbers[:, :width].astype(np.float32)
-
-
-def _draw(rng: np.random.Generator, splits: list[float], rows: int, missing: bool) -> np.ndarray:
-    values = rng.choice(splits, rows)
-    inside = rng.uniform(splits[0], splits[-1], rows)
-    draw = rng.random(rows)
-    toward = np.where(draw < 0.5, -np.inf, np.inf)
-    values = np.where(draw > 0.35, np.nextafter(values, toward), values)
-    values = np.where(draw > 0.6, inside, values)
-    return np.where((draw > 0.8) & missing, np.nan, values)

@@ -11,11 +11,11 @@ import torch
 
 from ltr.datasets import NoTransform, Standardize, TableTransform
 from ltr.export.forest import Forest, forest_of, is_category
-from ltr.export.trees import Trees, member_trees, read_trees
+from ltr.export.trees import Trees, member_trees, read_trees, scores_of_columns
 from ltr.models import AdditiveScorer, Ensemble, LinearScorer, RankingModel, Scorer
 from ltr.models.blend import BlendModel, Rows
 from ltr.models.predictor import read_frame
-from ltr.models.trees import scores_of, tree_values
+from ltr.models.trees import tree_values
 
 _INSTEAD = (
     "export it to ONNX, for Vespa or for your own service, or distil it into trees (see "
@@ -90,11 +90,9 @@ class EngineModel:
 
 def _of_ranker(ranker: Any, trees: Trees) -> EngineModel:
     names = trees.names
-    booster = getattr(ranker, "booster_", ranker)  # LightGBM's estimator warns if X is an array
-    named = hasattr(ranker, "feature_names_in_") and booster is ranker
 
     def predict(columns: np.ndarray) -> np.ndarray:
-        return scores_of(booster, pd.DataFrame(columns, columns=names) if named else columns)
+        return scores_of_columns(ranker, pd.DataFrame(columns, columns=names))
 
     def read(X: Any) -> np.ndarray:
         if hasattr(X, "to_pandas"):

@@ -7,6 +7,7 @@ reads the written JSON again, and compares the reader's scores with those of the
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 from ltr.arrays import rank
 from ltr.export.engine_models import EngineModel
 from ltr.export.forest import Forest, Node
+from ltr.export.trees import draw_near
 from ltr.files import atomic_write, check_path, made_folder
 
 Engine = Literal["opensearch", "elasticsearch", "solr"]
@@ -107,8 +109,17 @@ def engine_files(path: str | PathLike[str]) -> tuple[Path, Path]:
     return path / "model.json", path / "features.json"
 
 
-class _Scores(NamedTuple):
-    """The scores of rows by a reader.
+Columns = Mapping[str, np.ndarray]
+Rule = Literal["file", "zero", "right"]
+"""What an engine does with a missing value: what the file says, as with 0, or to the right."""
+
+
+class _Scores:
+    """Scores of rows, added up term by term.
+
+    Args:
+        columns: the columns of the rows.
+        dtype: the type in which the engine adds.
 
     Attributes:
         single: the scores of the engine, (rows,).
@@ -116,28 +127,36 @@ class _Scores(NamedTuple):
         size: the sums of the absolute terms, (rows,).
     """
 
-    single: np.ndarray
-    exact: np.ndarray
-    size: np.ndarray
-
-
-class _Sum:
-    """Adds terms in the engine's type, as a loop over the trees does, and in float64."""
-
-    def __init__(self, rows: int, dtype: type) -> None:
-        self.scores = _Scores(np.zeros(rows, dtype), np.zeros(rows), np.zeros(rows))
+    def __init__(self, columns: Columns, dtype: type) -> None:
+        rows = len(next(iter(columns.values())))
+        self.single, self.exact, self.size = np.zeros(rows, dtype), np.zeros(rows), np.zeros(rows)
 
     def add(self, at: np.ndarray | slice, terms: Any) -> None:
-        """Add terms to the scores of some rows."""
-        single, exact, size = self.scores
-        single[at] += np.asarray(terms, single.dtype)
-        exact[at] += np.asarray(terms, np.float64)
-        size[at] += np.abs(np.asarray(terms, np.float64))
+        """Add terms, rounded to the type of the engine, to the scores of some rows."""
+        rounded = np.asarray(terms, self.single.dtype)
+        self.single[at] += rounded
+        self.exact[at] += rounded
+        self.size[at] += np.abs(rounded)
+
+    def add_tree(self, root: Any, leaf: str, split: "Split") -> None:
+        """Add the leaves of a tree; `leaf` is the key of a leaf's value."""
+        waiting = [(root, np.arange(len(self.single)))]
+        while waiting:
+            node, rows = waiting.pop()
+            if leaf in node:
+                self.add(rows, node[leaf])
+                continue
+            goes_left, left, right = split(node, rows)
+            waiting += [(left, rows[goes_left]), (right, rows[~goes_left])]
+
+    def add_linear(self, weights: Mapping[str, Any], columns: Columns) -> None:
+        """Add the columns times their weights; a missing value counts as 0."""
+        for name, weight in weights.items():
+            self.add(slice(None), np.float32(weight) * np.nan_to_num(columns[name]))
 
 
-Columns = Mapping[str, np.ndarray]
-Rule = Literal["file", "zero", "right"]
-"""What an engine does with a missing value: what the file says, as with 0, or to the right."""
+Split = Callable[[Any, np.ndarray], tuple[np.ndarray, Any, Any]]
+"""A function of a node and row indices: which rows go left, and the left and the right child."""
 
 
 # OpenSearch, and the plugin for Elasticsearch: `model/xgboost+json` and `model/linear`
@@ -186,30 +205,20 @@ def _field_score(field: str) -> dict[str, Any]:
 
 
 def _read_opensearch(content: Any, columns: Columns, rule: Rule) -> _Scores:
-    definition = content["model"]["model"]["definition"]
-    total = _Sum(len(next(iter(columns.values()))), np.float32)
-    if content["model"]["model"]["type"] == "model/linear":
-        return _read_linear(total, definition, columns)
+    model, scores = content["model"]["model"], _Scores(columns, np.float32)
+    if model["type"] == "model/linear":
+        scores.add_linear(model["definition"], columns)
+        return scores
 
-    def walk(node: Any, rows: np.ndarray) -> None:
-        if "leaf" in node:
-            return total.add(rows, np.float32(node["leaf"]))
+    def split(node: Any, rows: np.ndarray) -> tuple[np.ndarray, Any, Any]:
         values = columns[node["split"]][rows]
         yes = values < np.float32(node["split_condition"])
-        goes = {"file": node["missing"] == node["yes"], "zero": node["split_condition"] > 0}
-        yes[np.isnan(values)] = goes.get(rule, False)
-        walk(node["children"][0], rows[yes])
-        return walk(node["children"][1], rows[~yes])
+        yes[np.isnan(values)] = rule != "right" and node["missing"] == node["yes"]
+        return yes, *node["children"]
 
-    for tree in definition["splits"]:
-        walk(tree, np.arange(len(total.scores.single)))
-    return total.scores
-
-
-def _read_linear(total: _Sum, weights: Mapping[str, Any], columns: Columns) -> _Scores:
-    for name, weight in weights.items():
-        total.add(slice(None), np.float32(weight) * np.nan_to_num(columns[name]))
-    return total.scores
+    for tree in model["definition"]["splits"]:
+        scores.add_tree(tree, "leaf", split)
+    return scores
 
 
 # Elasticsearch's own learning to rank: nodes in a list, compared and summed in float64
@@ -257,21 +266,18 @@ def _write_elasticsearch_features(names: list[str], name: str, missing: Missing)
 
 
 def _read_elasticsearch(content: Any, columns: Columns, rule: Rule) -> _Scores:
-    ensemble = content["definition"]["trained_model"]["ensemble"]
-    total = _Sum(len(next(iter(columns.values()))), np.float64)
-    for tree in (model["tree"] for model in ensemble["trained_models"]):
-        nodes, names = tree["tree_structure"], tree["feature_names"]
-        waiting = [(0, np.arange(len(total.scores.single)))]
-        while waiting:
-            at, rows = waiting.pop()
-            node = nodes[at]
-            if "leaf_value" in node:
-                total.add(rows, node["leaf_value"])
-                continue
-            values = columns[names[node["split_feature"]]][rows].astype(np.float64)
-            left = np.where(np.isnan(values), node["default_left"], values <= node["threshold"])
-            waiting += [(node["left_child"], rows[left]), (node["right_child"], rows[~left])]
-    return total.scores
+    scores = _Scores(columns, np.float64)
+
+    def split(tree: Any, node: Any, rows: np.ndarray) -> tuple[np.ndarray, Any, Any]:
+        name, nodes = tree["feature_names"][node["split_feature"]], tree["tree_structure"]
+        values = columns[name][rows].astype(np.float64)
+        left = np.where(np.isnan(values), node["default_left"], values <= node["threshold"])
+        return left, nodes[node["left_child"]], nodes[node["right_child"]]
+
+    for model in content["definition"]["trained_model"]["ensemble"]["trained_models"]:
+        tree = model["tree"]
+        scores.add_tree(tree["tree_structure"][0], "leaf_value", partial(split, tree))
+    return scores
 
 
 # Solr: `MultipleAdditiveTreesModel` and `LinearModel`
@@ -343,25 +349,22 @@ def _less_slack(most: float) -> np.float32:
 
 
 def _read_solr(content: Any, columns: Columns, rule: Rule) -> _Scores:
-    params = content["params"]
-    total = _Sum(len(next(iter(columns.values()))), np.float32)
+    params, scores = content["params"], _Scores(columns, np.float32)
     if "weights" in params:
-        return _read_linear(total, params["weights"], columns)
+        scores.add_linear(params["weights"], columns)
+        return scores
+    zero = params.get("isNullSameAsZero", True)
 
-    def walk(node: Any, rows: np.ndarray) -> None:
-        if "value" in node:
-            return total.add(rows, np.float32(node["value"]))
-        values, threshold = columns[node["feature"]][rows], np.float32(node["threshold"]) + _SLACK
-        left = np.nan_to_num(values) <= threshold if zero else values <= threshold
-        if not zero:
-            left[np.isnan(values)] = node["missing"] == "left"
-        walk(node["left"], rows[left])
-        return walk(node["right"], rows[~left])
+    def split(node: Any, rows: np.ndarray) -> tuple[np.ndarray, Any, Any]:
+        values = columns[node["feature"]][rows]
+        values = np.nan_to_num(values) if zero else values
+        left = values <= np.float32(node["threshold"]) + _SLACK
+        left[np.isnan(values)] = node.get("missing") == "left"
+        return left, node["left"], node["right"]
 
-    zero = params.get("isNullSameAsZero", True) or rule == "zero"
     for tree in params["trees"]:
-        walk(tree["root"], np.arange(len(total.scores.single)))
-    return total.scores
+        scores.add_tree(tree["root"], "value", split)
+    return scores
 
 
 class _Writer(NamedTuple):
@@ -462,6 +465,7 @@ class _Check:
         return self.source.predict(np.nan_to_num(columns) if zero else columns)
 
     def _read(self, columns: np.ndarray, rule: Rule) -> _Scores:
+        columns = np.where(np.isnan(columns), 0, columns) if rule == "zero" else columns
         by_name = dict(zip(self.source.names, columns.astype(np.float32).T, strict=True))
         return WRITERS[self.to].read(self.content, by_name, rule)
 
@@ -512,7 +516,7 @@ class _Check:
         ]
         most = 3 * max(map(len, splits), default=0)
         count = int(np.clip(most, *_ROWS))
-        columns = [_draw(rng, values, count) for values in splits]
+        columns = [draw_near(rng, values, count) for values in splits]
         for name in self.source.booleans:
             columns[self.source.names.index(name)] = rng.choice([0, 1, np.nan], count)
         rows = np.stack(columns, axis=1)
@@ -570,16 +574,3 @@ class _Check:
             f"{missing} of {len(given)} rows have missing values; rows that change position: "
             f"{', '.join(counts)}"
         )
-
-
-def _draw(rng: np.random.Generator, splits: np.ndarray, count: int) -> np.ndarray:
-    """Return float32 values (count,) at and next to splits, some between them or missing."""
-    if not len(splits):
-        splits = np.array([-1, 0, 1], np.float32)
-    infinite = np.float32(np.inf)
-    near = [splits, np.nextafter(splits, -infinite), np.nextafter(splits, infinite)]
-    values = rng.permutation(np.resize(np.concatenate(near), count)).astype(np.float64)
-    inside = rng.uniform(splits[0], splits[-1], count).astype(np.float32)
-    draw = rng.random(count)
-    values = np.where(draw < 0.15, inside, values)
-    return np.where(draw > 0.85, np.nan, values)

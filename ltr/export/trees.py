@@ -13,9 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from ltr.models.blend import Member
+from ltr.models.trees import is_booster, scores_of
 
 # For these objectives, `predict` returns the sum of the leaves. For others, it transforms the sum.
 _LIGHTGBM = {"lambdarank", "rank_xendcg", "regression", "regression_l1", "huber", "fair"}
@@ -366,3 +368,34 @@ def down(values: Any) -> np.ndarray:
         rounded = exact.astype(np.float32)
         below = np.nextafter(rounded, np.float32(-np.inf))
     return np.where(rounded.astype(np.float64) > exact, below, rounded)
+
+
+def scores_of_columns(ranker: Any, columns: pd.DataFrame) -> np.ndarray:
+    """Return the scores (rows,) of columns with the names that the ranker's trees have, float64."""
+    model = getattr(ranker, "booster_", ranker)  # LightGBM's estimator warns if it gets an array
+    takes_frame = is_booster(model) or hasattr(model, "feature_names_in_")
+    return scores_of(model, columns if takes_frame else columns.to_numpy())
+
+
+def draw_near(
+    rng: np.random.Generator, splits: np.ndarray, count: int, missing: bool = True
+) -> np.ndarray:
+    """Return values (count,) at and next to splits, with a few between them or missing.
+
+    Args:
+        rng: the source of random numbers.
+        splits: the splits, ascending, in the type that is compared. Default, if empty: -1, 0, 1.
+        count: the number of values. Three times as many as the splits are enough for each value at
+            or next to a split, but for those that are replaced.
+        missing: whether values may be missing.
+    """
+    if not len(splits):
+        splits = np.array([-1, 0, 1], splits.dtype)
+    infinite = splits.dtype.type(np.inf)
+    near = [splits, np.nextafter(splits, -infinite), np.nextafter(splits, infinite)]
+    values = np.resize(rng.permutation(np.concatenate(near)), count)
+    values = rng.permutation(values).astype(np.float64)
+    inside = rng.uniform(splits[0], splits[-1], count).astype(splits.dtype)
+    draw = rng.random(count)
+    values = np.where(draw < 0.15, inside, values)
+    return np.where((draw > 0.85) & missing, np.nan, values)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightgbm import LGBMRanker, LGBMRegressor
 from pairwise import covering, named
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
 from ltr.boosting import metric, objective
@@ -298,6 +299,13 @@ def test_other_boosting_of_lightgbm(tmp_path):
     rankers = [LGBMRegressor(**more, boosting_type=kind) for kind in ("rf", "dart")]
     blend = Blend(rankers, validation=0, verbose=0).fit(X[["price", "stock"]], y, qid=qid)
     assert blend.export(tmp_path / "m.onnx").difference < 1e-6
+
+
+def test_histograms_of_a_table_get_its_columns_by_name(tmp_path):
+    """Otherwise scikit-learn warns, and warnings are errors here."""
+    X, y, _ = lists()
+    ranker = HistGradientBoostingRegressor(max_iter=3).fit(X[["price", "stock"]], y)
+    assert export_model(ranker, tmp_path / "m.onnx").difference < 1e-6
 
 
 def test_early_stopping_counts(tmp_path):
