@@ -4,8 +4,8 @@ import errno
 import os
 import secrets
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import IO
@@ -79,6 +79,29 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
         if error.filename is None and error.errno is not None:
             error.filename = str(path)
         raise
+
+
+def write_files(contents: Mapping[str | PathLike[str], bytes]) -> None:
+    """Write several files: all are complete before one gets its name; the last one gets it first.
+
+    Args:
+        contents: the content of each file by its path; see `atomic_write`.
+
+    Raises:
+        OSError: a file cannot be written, or is a folder. All files are then unchanged.
+
+    >>> from tempfile import mkdtemp
+    >>> folder = Path(mkdtemp())
+    >>> write_files({folder / "model.json": b"{}", folder / "README.md": b"# A model"})
+    >>> sorted(path.name for path in folder.iterdir())
+    ['README.md', 'model.json']
+    """
+    for path in contents:
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    with ExitStack() as stack:
+        for path, content in contents.items():
+            stack.enter_context(atomic_write(path)).write_bytes(content)
 
 
 @contextmanager

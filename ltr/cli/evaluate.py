@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.cli.arguments import LineParser, at_least_one, existing_file, new_file
 from ltr.cli.errors import CommandError
-from ltr.files import atomic_write
+from ltr.files import write_files
 
 if TYPE_CHECKING:
     from ltr.metrics.named import Measure
@@ -99,9 +99,8 @@ def report(given: Namespace, shown: Sequence[str]) -> None:
     if given.output is not None:
         about = {"files": shown, "qrels": given.qrels, **options, "empty": given.empty, **draws}
         content = {**about, "notes": [*results.notes, *results.gains], **results.to_dict()}
-        with atomic_write(given.output) as part:
-            text = json.dumps(content, indent=1, allow_nan=False)
-            part.write_text(f"{text}\n", encoding="utf-8")
+        text = json.dumps(content, indent=1, allow_nan=False)
+        write_files({given.output: f"{text}\n".encode()})
         print(f"wrote {given.output}")
 
 

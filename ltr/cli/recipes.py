@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ltr.cli.arguments import LineParser
 from ltr.cli.errors import CommandError
-from ltr.files import atomic_write, check_path
+from ltr.files import check_path, write_files
 from ltr.names import nearest, printable
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
@@ -168,8 +168,7 @@ def copy(parser: LineParser, args: list[str]) -> None:
         dest = dest / f"{name}.yaml"
     if dest.exists():
         raise CommandError(f"{dest} exists already: choose another name, or delete it")
-    with atomic_write(dest) as part:
-        part.write_bytes(paths[-1].read_bytes())
+    write_files({dest: paths[-1].read_bytes()})
     print(f"wrote {dest}")
     layers = [] if len(paths) == 1 else ["--config", given.name.partition("/")[0]]
     print("run it:", shlex.join(["ltr", "fit", *layers, "--config", str(dest)]))

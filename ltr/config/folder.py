@@ -12,7 +12,7 @@ import re
 import stat
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from os import PathLike
@@ -26,7 +26,7 @@ from torch import nn
 import ltr
 from ltr.config.reading import from_config
 from ltr.config.writing import to_config
-from ltr.files import atomic_write
+from ltr.files import write_files
 from ltr.names import one_line
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -118,10 +118,8 @@ def write_folder(
     own = {_with_digest_of(data, name): data for name, data in own.items()}
     config = with_digest({"ltr": ltr.__version__, **saved.config, "files": [*own]})
     text = f"{json.dumps(config, indent=1, allow_nan=False)}\n".encode()
-    with ExitStack() as stack:
-        # All files are complete before one gets its name. `config.json` gets its name last.
-        for name, data in {CONFIG: text, **own, **(beside or {})}.items():
-            stack.enter_context(atomic_write(folder / name)).write_bytes(data)
+    contents = {CONFIG: text, **own, **(beside or {})}  # `config.json` gets its name last
+    write_files({folder / name: data for name, data in contents.items()})
     for path in model_files(folder):
         if path.name not in own and path.name != CONFIG:
             path.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from ltr.arrays import rank
 from ltr.export.engine_models import EngineModel
 from ltr.export.forest import Forest, Node
 from ltr.export.trees import draw_near
-from ltr.files import atomic_write, check_path, made_folder
+from ltr.files import check_path, write_files
 
 Engine = Literal["opensearch", "elasticsearch", "solr"]
 Missing = Literal["model", "zero"]
@@ -91,9 +91,7 @@ def export_engine(
     features = writer.features(source.used, name, missing)
     features_text = json.dumps(features, indent=1, ensure_ascii=False) + "\n"
     report = _Check(source, to, missing, json.loads(model_text)).report(rows, qid)
-    with made_folder(target.parent), atomic_write(beside) as second, atomic_write(target) as first:
-        first.write_text(model_text, "utf-8")
-        second.write_text(features_text, "utf-8")
+    write_files({beside: features_text.encode(), target: model_text.encode()})
     return EngineExport(target, beside, *report)
 
 

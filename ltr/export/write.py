@@ -23,7 +23,7 @@ from ltr.export.blend import ExportedBlend
 from ltr.export.card import CardMetrics, Difference, model_card
 from ltr.export.engines import ENGINES, Engine, EngineExport, Missing, export_engine
 from ltr.export.program import Examples, ExportedModule, ExportedRanker, Target, describe
-from ltr.files import atomic_write, made_folder
+from ltr.files import write_files
 from ltr.models import RankingModel
 from ltr.models.blend import BlendModel
 from ltr.shapes import check_at_least
@@ -203,25 +203,14 @@ def export_model(
     else:
         module = ExportedBlend.of(model, per_document, single)
     opset = check_at_least("opset", opset, module.lowest_opset)
-    with _naming(path):
-        folders = [file for file in (target, card) if file.is_dir()]
-    for file in folders[:1]:  # otherwise the model would be written, and the card would not
-        raise ValueError(f"path must be writable, got {path}: {file} is a folder")
     content, compared = _checked(module, to, opset)
     gc.collect()  # this drops copies of the scorer's classes that torch's exporters leave behind
     text = model_card(module, target.name, to, compared, evaluation).encode()
     with _naming(path):
         if folder is not None and saved is not None:
-            beside = {target.name: content, card.name: text}
-            write_folder(folder, saved, beside)
+            write_folder(folder, saved, {card.name: text, target.name: content})
         else:
-            with (
-                made_folder(target.parent),
-                atomic_write(card) as second,
-                atomic_write(target) as first,
-            ):
-                first.write_bytes(content)
-                second.write_bytes(text)
+            write_files({card: text, target: content})
     return Exported(target, card, compared.largest, compared.rows, compared.differing)
 
 

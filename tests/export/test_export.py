@@ -346,11 +346,22 @@ def test_an_opset_that_onnx_cannot_write_is_refused_at_once(tmp_path):
     assert export_model(trees, tmp_path / "t.onnx", opset=15).difference < 1e-5
 
 
-@pytest.mark.parametrize("folder", ["a.md", "a.onnx"])
-def test_a_folder_with_the_name_of_a_file(tmp_path, folder):
+@pytest.mark.parametrize(
+    ("folder", "file", "to"),
+    [
+        ("a.md", "a.onnx", "onnx"),
+        ("a.onnx", "a.onnx", "onnx"),
+        ("README.md", "", "onnx"),
+        ("a.features.json", "a.json", "solr"),
+        ("a.json", "a.json", "solr"),
+    ],
+)
+def test_a_folder_with_the_name_of_a_file(folder, file, to, tmp_path):
     (tmp_path / folder).mkdir()
-    with pytest.raises(ValueError, match=rf"path must be writable, got .*{folder} is a folder"):
-        export_model(RankingModel(LinearScorer(2)), tmp_path / "a.onnx")
+    model = RankingModel(LinearScorer(2))
+    message = rf"path must be writable, got .*Is a directory: .*{folder}"
+    with pytest.raises(ValueError, match=message):
+        export_model(model, tmp_path / file, to=to)
     assert [path.name for path in tmp_path.iterdir()] == [folder]
 
 
