@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ltr.cli.arguments import LineParser, up_to
 from ltr.cli.errors import CommandError
-from ltr.cli.models import add_model, load_model, open_onnx
+from ltr.cli.models import add_model, find_model, load_model, open_onnx
 from ltr.files import check_path
 
 if TYPE_CHECKING:
@@ -36,9 +36,8 @@ def serve(parser: LineParser, args: list[str]) -> None:
     except ImportError as error:
         raise CommandError(f"ltr serve needs pip install 'ltr-torch[serve]': {error}") from error
 
-    path = check_path("model", given.model)
-    if (path / "model.onnx").is_file():
-        path /= "model.onnx"
+    path = check_path("model", given.model) / "model.onnx"
+    path = path if path.is_file() else find_model(given.model)
     ranker = _exported(given) if path.is_dir() else open_onnx(path, given.threads)
     limits = Limits(given.max_documents, given.max_lists, given.max_bytes, given.max_seconds)
     app = make_app(ranker, limits)

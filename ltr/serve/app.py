@@ -9,9 +9,8 @@ from numbers import Integral
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram
 from prometheus_client import generate_latest as metrics_text
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -72,18 +71,15 @@ class Rankings(BaseModel):
     results: list[Ranking]
 
 
-class _Refused(Exception):
-    """The error of a refused request.
+def _refused(status: int, where: Sequence[str | int], why: str) -> HTTPException:
+    """Return the error of a refused request.
 
-    Attributes:
+    Args:
         status: the HTTP status, 4xx.
         where: the path of the wrong field in the body.
-        why: the message of the error.
+        why: the message.
     """
-
-    def __init__(self, status: int, where: Sequence[str | int], why: str) -> None:
-        super().__init__(why)
-        self.status, self.where, self.why = status, where, why
+    return HTTPException(status, [{"loc": ["body", *where], "msg": why}])
 
 
 def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
@@ -127,9 +123,9 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
             except ValueError as error:
                 if not is_mistake(error):
                     raise
-                raise _Refused(422, where, str(error)) from None
+                raise _refused(422, where, str(error)) from None
             if not np.isfinite(scores).all():
-                raise _Refused(422, where, "the scores are not finite: the numbers are too large")
+                raise _refused(422, where, "the scores are not finite: the numbers are too large")
             order = np.argsort(-scores, kind="stable")
             results.append({"scores": scores.tolist(), "order": order.tolist()})
             documents.inc(len(document_list))
@@ -161,10 +157,9 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
         except asyncio.CancelledError:  # uvicorn stops: the time for a graceful stop is over
             status = 503
             return Response(status_code=status)
-        except _Refused as error:
-            status = error.status
-            detail = [{"loc": ["body", *error.where], "msg": error.why}]
-            return JSONResponse({"detail": detail}, status)
+        except HTTPException as error:
+            status = error.status_code
+            raise
         finally:
             requests.labels(status).inc()
             seconds.observe(time.perf_counter() - start)
@@ -236,11 +231,11 @@ async def _body(request: Request, limits: Limits) -> bytes:
             async for part in request.stream():
                 size += len(part)
                 if size > limits.bytes:
-                    raise _Refused(413, [], f"the body must have at most {limits.bytes} bytes")
+                    raise _refused(413, [], f"the body must have at most {limits.bytes} bytes")
                 parts.append(part)
     except TimeoutError:
         why = f"the body must arrive within {limits.seconds} seconds, got {size} bytes"
-        raise _Refused(408, [], why) from None
+        raise _refused(408, [], why) from None
     return b"".join(parts)
 
 
@@ -250,24 +245,24 @@ def _read(body_type: type[BaseModel], content: bytes, most: int) -> Any:
     brackets = content.count(b"{") + content.count(b"[")
     if brackets > most:
         why = f"the body must have at most {most} objects and arrays, got {brackets} brackets"
-        raise _Refused(413, [], why)
+        raise _refused(413, [], why)
     try:
         values = from_json(content)
     except ValueError as error:
-        raise _Refused(422, [], f"Invalid JSON: {error}") from None
+        raise _refused(422, [], f"Invalid JSON: {error}") from None
     # Report one unknown key here: pydantic would report all of them.
     for key in values if isinstance(values, dict) else ():
         if key not in body_type.model_fields:
             why = "keys other than documents and lists are not permitted"
-            raise _Refused(422, [key[:200]], why)
+            raise _refused(422, [key[:200]], why)
     try:
         body: Any = body_type.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         # Keep the path only up to the column: pydantic appends the types of a union to the path.
         where = first["loc"][: 4 if first["loc"][:1] == ("lists",) else 3]
-        raise _Refused(422, where, _IN_JSON.get(first["type"], first["msg"])) from None
+        raise _refused(422, where, _IN_JSON.get(first["type"], first["msg"])) from None
     if (body.documents is None) == (body.lists is None):
         got = "neither" if body.documents is None else "both"
-        raise _Refused(422, ["documents"], f"documents or lists must be given, got {got}")
+        raise _refused(422, ["documents"], f"documents or lists must be given, got {got}")
     return body

@@ -407,8 +407,17 @@ def test_what_cannot_be_served(tmp_path, capsys):
 
     assert main(["serve", str(tmp_path)]) == 2
     assert f"{tmp_path} holds no model" in capsys.readouterr().err
-    assert main(["serve", str(tmp_path / "model.onnx")]) == 2
-    assert "path must be an ONNX file" in capsys.readouterr().err
+    for name, message in (
+        ("missing", "missing is no model"),
+        ("missing.onnx", "missing.onnx is no model"),
+        ("m.pt2", "m.pt2 is a torch.export program, which ltr cannot run"),
+        ("m.ckpt", "m.ckpt is a checkpoint"),
+        ("m.txt", "path must be an ONNX file"),
+    ):
+        if name in ("m.pt2", "m.txt"):
+            (tmp_path / name).touch()
+        assert main(["serve", str(tmp_path / name)]) == 2
+        assert message in capsys.readouterr().err
     written = export_model(RankingModel(LinearScorer(2)), tmp_path / "m.onnx")
     assert main(["serve", str(written.model)]) == 2
     assert "model must know its columns" in capsys.readouterr().err
