@@ -6,8 +6,9 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -169,7 +170,7 @@ def _read_lightgbm(booster: Any) -> Trees:
 
 
 def _add_lightgbm(trees: Trees, tree: int, root: dict[str, Any], scale: float) -> None:
-    waiting, free = [(root, 0)], 1
+    waiting, free = [(root, 0)], count(1)
     while waiting:
         node, number = waiting.pop()
         if "leaf_value" in node:
@@ -177,13 +178,12 @@ def _add_lightgbm(trees: Trees, tree: int, root: dict[str, Any], scale: float) -
                 raise ValueError("a ranker must have constant leaves, got linear_tree=True")
             trees.leaves.append((tree, number, scale * node["leaf_value"]))
             continue
-        column, left, right = node["split_feature"], free, free + 1
-        free += 2
+        column, left, right = node["split_feature"], next(free), next(free)
         waiting += [(node["left_child"], left), (node["right_child"], right)]
         if node["decision_type"] == "==":  # these categories go left, and missing values go right
             trees.whole.add(column)
             categories = [float(category) for category in node["threshold"].split("||")]
-            free = _add_any(trees, tree, number, column, categories, (left, right, 0), free)
+            _add_any(trees, tree, number, column, categories, (left, right, 0), free)
             continue
         kind, split = node["missing_type"], node["threshold"]
         if kind == "Zero":
@@ -205,8 +205,8 @@ def _add_any(
     column: int,
     categories: Sequence[float],
     branches: tuple[int, int, int],
-    free: int,
-) -> int:
+    free: Iterator[int],
+) -> None:
     """Add a chain of nodes that compares a feature with each of the categories.
 
     Args:
@@ -217,17 +217,13 @@ def _add_any(
         categories: the categories that take the true branch.
         branches: the true child, the false child, and whether a missing value takes the true
             branch.
-        free: the first index that no node uses yet.
-
-    Returns:
-        The first index that no node uses after the chain is added.
+        free: the indices that no node uses yet.
     """
     true, false, missing = branches
-    chain = [number, *range(free, free + len(categories) - 1)]
+    chain = [number, *islice(free, len(categories) - 1)]
     for node, following, category in zip(chain, [*chain[1:], false], categories, strict=True):
         row = (tree, node, column, EQUAL, float(category), true, following, missing)
         trees.nodes.append(row)
-    return free + len(categories) - 1
 
 
 def _read_xgboost(ranker: Any) -> Trees:
@@ -260,7 +256,7 @@ def _read_xgboost(ranker: Any) -> Trees:
 
 
 def _add_xgboost(trees: Trees, tree: int, arrays: dict[str, Any]) -> None:
-    free = len(arrays["left_children"])
+    free = count(len(arrays["left_children"]))
     starts = zip(arrays["categories_segments"], arrays["categories_sizes"], strict=True)
     own = {
         node: arrays["categories"][start : start + size]
@@ -279,7 +275,7 @@ def _add_xgboost(trees: Trees, tree: int, arrays: dict[str, Any]) -> None:
         if node in own:  # these categories go right
             trees.whole.add(column)
             branches = (right, left, int(not default))
-            free = _add_any(trees, tree, node, column, own[node], branches, free)
+            _add_any(trees, tree, node, column, own[node], branches, free)
         else:
             trees.nodes.append((tree, node, column, _LESS, split, left, right, int(default)))
 
@@ -293,16 +289,7 @@ def _read_catboost(ranker: Any) -> Trees:
     scale, bias = model["scale_and_bias"]
     if loss in _CATBOOST_TRANSFORMED or len(bias) > 1:
         raise ValueError(f"a ranker must predict the sum of its trees, got loss {loss!r}")
-    info = model["features_info"]
-    flat = {
-        feature["feature_index"]: feature["flat_feature_index"]
-        for feature in info["float_features"]
-    }
-    # A missing value is below all borders, unless it is above all.
-    above = {
-        flat[x["feature_index"]]: x["nan_value_treatment"] == "AsTrue"
-        for x in info["float_features"]
-    }
+    features = {x["feature_index"]: x for x in model["features_info"]["float_features"]}
     trees = Trees(True, list(ranker.feature_names_), base=float(bias[0]))
 
     def add(tree: int, number: int, split: dict[str, Any], left: int, right: int) -> None:
@@ -311,9 +298,11 @@ def _read_catboost(ranker: Any) -> Trees:
                 "a ranker of CatBoost must split numbers alone, got cat_features, text or "
                 f"embeddings ({split['split_type']})"
             )
-        column = flat[split["float_feature_index"]]
-        row = tree, number, column, LESS_OR_EQUAL, split["border"], left, right
-        trees.nodes.append((*row, int(not above[column])))
+        feature = features[split["float_feature_index"]]
+        row = tree, number, feature["flat_feature_index"], LESS_OR_EQUAL, split["border"]
+        # A missing value is below all borders, unless it is above all.
+        goes_left = int(feature["nan_value_treatment"] != "AsTrue")
+        trees.nodes.append((*row, left, right, goes_left))
 
     for tree, content in enumerate(model.get("oblivious_trees", ())):
         # Every node of a level has the same split; the last split stands in the root. The nodes
@@ -326,15 +315,15 @@ def _read_catboost(ranker: Any) -> Trees:
             (tree, len(values) - 1 + at, scale * value) for at, value in enumerate(values)
         ]
     for tree, root in enumerate(model.get("trees", ())):
-        waiting, free = [(root, 0)], 1
+        waiting, free = [(root, 0)], count(1)
         while waiting:
             node, number = waiting.pop()
             if "split" not in node:
                 trees.leaves.append((tree, number, scale * node["value"]))
                 continue
-            add(tree, number, node["split"], free, free + 1)
-            waiting += [(node["left"], free), (node["right"], free + 1)]
-            free += 2
+            left, right = next(free), next(free)
+            add(tree, number, node["split"], left, right)
+            waiting += [(node["left"], left), (node["right"], right)]
     return trees
 
 
