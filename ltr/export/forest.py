@@ -98,22 +98,23 @@ def _trees(
         raise ValueError(
             f"missing of a ranker of XGBoost must be NaN for a search engine, got {trees.missing}"
         )
-    rows: dict[int, dict[int, tuple]] = {}
-    for tree, number, column, mode, value, *rest in trees.nodes:
+    rows: dict[int, dict[int, Node]] = {}
+    for tree, number, column, mode, value, left, right, missing in trees.nodes:
         if mode == EQUAL:
             raise is_category(names[positions[column]])
         if mode == LESS_OR_EQUAL:
             most = down(value)
         else:  # XGBoost compares float32 values by <
             most = np.nextafter(np.float32(value), np.float32(-np.inf))
-        rows.setdefault(tree, {})[number] = (positions[column], float(most), *rest)
+        node = Node(positions[column], float(most), left, right, bool(missing))
+        rows.setdefault(tree, {})[number] = node
     for tree, number, value in trees.leaves:
-        rows.setdefault(tree, {})[number] = (factor * value,)
+        rows.setdefault(tree, {})[number] = Node(value=factor * value)
     return [_nodes(rows[tree]) for tree in sorted(rows)]
 
 
-def _nodes(rows: dict[int, tuple]) -> list[Node]:
-    """Return the nodes of a tree from rows by number; the root has the number 0."""
+def _nodes(rows: dict[int, Node]) -> list[Node]:
+    """Return the nodes of a tree, numbered without gaps; the root has the number 0."""
     nodes: list[Node] = [Node()]
     waiting = [(0, 0, 1)]
     while waiting:
@@ -122,11 +123,10 @@ def _nodes(rows: dict[int, tuple]) -> list[Node]:
             raise ValueError(
                 f"trees must have at most {DEEPEST} levels for a search engine: set max_depth"
             )
-        if len(row := rows[number]) == 1:
-            nodes[at] = Node(value=row[0])
-            continue
-        column, most, left, right, missing_left = row
-        nodes[at] = Node(column, most, len(nodes), len(nodes) + 1, bool(missing_left))
-        waiting += [(left, len(nodes), level + 1), (right, len(nodes) + 1, level + 1)]
-        nodes += [Node(), Node()]
+        nodes[at] = node = rows[number]
+        if node.left:
+            left, right = len(nodes), len(nodes) + 1
+            nodes[at] = node._replace(left=left, right=right)
+            waiting += [(node.left, left, level + 1), (node.right, right, level + 1)]
+            nodes += [Node(), Node()]
     return nodes

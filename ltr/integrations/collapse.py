@@ -142,16 +142,10 @@ class CollapseAlarm(TrainerCallback):
 
     def _read(self, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Pass the loss's arguments to `update`, but not in evaluation, which has no gradients."""
-        names = ("scores", "labels", "mask")
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        names = ("scores", "labels", "mask", "lengths", "qid")
+        given = {**dict(zip(names[:3], args, strict=False)), **kwargs}
         if given["scores"].requires_grad:
-            self.update(
-                given["scores"],
-                given["labels"],
-                given.get("mask"),
-                lengths=given.get("lengths"),
-                qid=given.get("qid"),
-            )
+            self.update(**{name: given[name] for name in names if name in given})
 
 
 def spreads(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:

@@ -188,16 +188,10 @@ class EncoderLoss(TextLoss):
     def _similarity(
         self, queries: Sequence[Tensor], documents: Sequence[Tensor], *, pairwise: bool
     ) -> Tensor:
-        kind = SimilarityFunction(self.similarity)
-        named = (
-            SimilarityFunction.to_similarity_pairwise_fn
-            if pairwise
-            else SimilarityFunction.to_similarity_fn
-        )
-        similarity: Callable[..., Tensor] = named(kind)
-        if not self.many_vectors:
-            return similarity(queries[0], documents[0])
-        masks = {"a_mask": queries[1], "b_mask": documents[1]}
+        find = SimilarityFunction.to_similarity_fn
+        find = SimilarityFunction.to_similarity_pairwise_fn if pairwise else find
+        similarity: Callable[..., Tensor] = find(SimilarityFunction(self.similarity))
+        masks = {"a_mask": queries[1], "b_mask": documents[1]} if self.many_vectors else {}
         return similarity(queries[0], documents[0], **masks)
 
     def get_config_dict(self) -> dict[str, Any]:
