@@ -10,7 +10,8 @@ from transformers import TrainerCallback
 
 from ltr.integrations.adapter import TextLoss, check_ranking_loss
 from ltr.losses import RankingLoss
-from ltr.ragged import Lengths, check_lengths, chunks, group_by_qid
+from ltr.losses.base import real_items
+from ltr.ragged import Lengths, check_lengths, chunks, flatten_nested, group_columns
 from ltr.shapes import check_lists, check_number, check_whole, upcast
 
 ADVICE = (
@@ -99,15 +100,13 @@ class CollapseAlarm(TrainerCallback):
         if self.warned:
             return
         check_lists(scores, labels=labels, mask=mask)
-        scores, labels = upcast(scores.detach()), labels.detach()
+        columns = {"scores": upcast(scores.detach()), "labels": labels.detach()}
         if qid is not None:
-            order, lengths = group_by_qid(qid, len(scores))
-            if order is not None:
-                scores, labels = scores[order], labels[order]
-        lists = [(mask, [scores, labels])]
+            columns, lengths = group_columns(columns, qid)
+        lists = [(mask, [*columns.values()])]
         if lengths is not None:
-            whole = chunks(check_lengths(scores, lengths), scores, labels)
-            lists = [(mask, columns) for _, mask, columns in whole]
+            whole = chunks(check_lengths(scores, lengths), *columns.values())
+            lists = [(mask, tensors) for _, mask, tensors in whole]
         self._steps.append(torch.stack([spreads(x, y, mask) for mask, (x, y) in lists]).sum(0))
         if len(self._steps) == self.window:
             steps = torch.stack(self._steps)
@@ -144,8 +143,15 @@ class CollapseAlarm(TrainerCallback):
         """Pass the loss's arguments to `update`, but not in evaluation, which has no gradients."""
         names = ("scores", "labels", "mask", "lengths", "qid")
         given = {**dict(zip(names[:3], args, strict=False)), **kwargs}
-        if given["scores"].requires_grad:
-            self.update(**{name: given[name] for name in names if name in given})
+        if not given["scores"].requires_grad:
+            return
+        if given["scores"].is_nested:
+            nested = {name: given[name] for name in ("scores", "labels")}
+            given["scores"], others, given["lengths"] = flatten_nested(**nested)
+            given |= others
+        if given.get("padding") is not None:
+            given["mask"] = real_items(given["labels"], given.get("mask"), given["padding"])
+        self.update(**{name: given[name] for name in names if name in given})
 
 
 def spreads(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:

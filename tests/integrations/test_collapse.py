@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -102,6 +103,28 @@ def test_a_trainer_reads_the_scores_of_the_training_alone():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         step(training)
+
+
+def test_padding_and_nested_tensors_are_read_as_the_loss_reads_them():
+    """The scores of padding are far from the others, which are equal."""
+    nested = partial(torch.nested.nested_tensor, layout=torch.jagged)
+    for scores, labels, options in (
+        (
+            torch.tensor([[0.0, 0.0, 9.0], [1.0, 1.0, 9.0]]),
+            [[1, 0, -1], [0, 1, -1]],
+            {"padding": -1},
+        ),
+        (nested([torch.zeros(2), torch.zeros(3)]), nested([LABELS[:2], LABELS[2:]]), {}),
+    ):
+        loss = SoftmaxLoss()
+        alarm = CollapseAlarm(loss, window=1)
+        alarm.on_train_begin(None, SimpleNamespace(is_world_process_zero=True), None)
+        with pytest.warns(UserWarning, match="scores within lists are nearly equal"):
+            loss(
+                scores.requires_grad_(),
+                torch.as_tensor(labels) if isinstance(labels, list) else labels,
+                **options,
+            )
 
 
 def test_the_loss_may_be_inside_a_text_loss(model_path):
