@@ -149,11 +149,17 @@ def _read_trees(path: Path) -> Any:
 
 
 def _rows(given: Namespace, schema: Any) -> tuple[Any, Any]:
-    """Return the table of --test and the queries of its rows; None for what is not there."""
+    """Return the rows of --test and the query of each; None for what is not there."""
+    import numpy as np
+
+    from ltr.datasets.list_tables import holds_lists, load_lists
     from ltr.datasets.table_files import load_table
 
     if given.test is None:
         return None, None
+    if given.qid in (None, "qid") and holds_lists(given.test):
+        lists = load_lists(given.test)
+        return lists, np.repeat(lists.qids, lists.lengths)
     qid, categories = given.qid or getattr(schema, "qid", None), getattr(schema, "categories", {})
     text = {name for name, category in categories.items() if category.kind == "string"}
     table = load_table(given.test, text | ({qid} if qid else set()))

@@ -103,7 +103,8 @@ def card_metrics(
             f"data must have the model's {categories} categories, got {data.num_categories}"
         )
     scores = torch.from_numpy(model.score(data, exact))
-    return card_metrics_of(scores, torch.from_numpy(data.labels), torch.from_numpy(data.lengths))
+    labels = torch.tensor(data.labels)  # a copy, since lists on disk are read-only
+    return card_metrics_of(scores, labels, torch.from_numpy(data.lengths))
 
 
 def card_metrics_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> CardMetrics:

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ltr.datasets import NoTransform, Standardize, TableTransform
+from ltr.datasets import ListDataset, NoTransform, Standardize, TableTransform
+from ltr.datasets.list_tables import with_schema
 from ltr.export.forest import Forest, forest_of, is_category
 from ltr.export.trees import Trees, member_trees, read_trees, scores_of_columns
 from ltr.models import AdditiveScorer, Ensemble, LinearScorer, RankingModel, Scorer
@@ -46,7 +47,7 @@ class EngineModel:
         form: what is written.
         names: the names of the columns of numbers, which may include unused ones.
         predict: returns the model's scores (rows,) of the columns (rows, len(names)), float64.
-        read: returns the columns of a table or an array, float64 (rows, len(names)).
+        read: returns the columns of a table, an array or lists, float64 (rows, len(names)).
         booleans: the names of the columns that are 0 or 1.
     """
 
@@ -95,6 +96,8 @@ def _of_ranker(ranker: Any, trees: Trees) -> EngineModel:
         return scores_of_columns(ranker, pd.DataFrame(columns, columns=names))
 
     def read(X: Any) -> np.ndarray:
+        if isinstance(X, ListDataset):
+            X = X.features
         if hasattr(X, "to_pandas"):
             X = X.to_pandas()
         if isinstance(X, pd.DataFrame) and {*names} <= {*X.columns}:
@@ -228,7 +231,10 @@ def _weights(scorer: Scorer, width: int) -> tuple[np.ndarray, float]:
 
 
 def _rows_of(model: Any, X: Any) -> tuple[np.ndarray, Any]:
-    """Return the features of a table, float64 (rows, d), and the rows as one list."""
+    """Return the features of a table or of lists, float64 (rows, d), and the rows as lists."""
+    if isinstance(X, ListDataset):
+        lists = X if model.schema is None else with_schema(X, model.schema)
+        return lists.features.astype(np.float64), lists
     frame, schema = read_frame(model, X)
     rows = Rows.of_frame(schema, frame, None, None)
     return rows.features, rows.lists

@@ -139,8 +139,8 @@ def export_model(
             nothing.
         missing: where a search engine sends a missing value: "model", as the model does, or "zero",
             as it sends 0, for engines that know no missing values.
-        rows: a table or an array (rows, columns) of rows that the check of a search engine's file
-            compares too. Its report says what their missing values cost.
+        rows: a table, an array (rows, columns) or a `ListDataset` of rows that the check of a
+            search engine's file compares too. Its report says what their missing values cost.
         qid: (rows,), the query of each of these rows. Default: they are one list.
 
     Returns:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from lightgbm import LGBMRanker, LGBMRegressor
 
 from ltr.cli import main
 from ltr.cli.export import _ENGINES
-from ltr.datasets import TableTransform
+from ltr.datasets import TableTransform, convert
 from ltr.datasets.prepare import prepare
 from ltr.datasets.transforms import fit_documents
 from ltr.estimators import Blend, NeuralRanker
@@ -120,6 +121,29 @@ def test_trees_for_search_engines(frame, tmp_path, capsys):
         assert "price" in json.dumps(json.loads((tmp_path / "b.json").read_text()))
     assert main(["export", str(tmp_path / "trees.txt"), str(tmp_path / "trees.onnx")]) == 0
     assert "0 of 1424 rows differ" in capsys.readouterr().out
+
+
+def test_rows_of_lists_for_search_engines(frame, tmp_path, capsys):
+    lines = (
+        f"{grade} qid:{query} 1:{price:.3f} 2:{query % 7}\n"
+        for query, price, grade in zip(frame["query"], frame["price"], frame["grade"], strict=True)
+    )
+    (tmp_path / "letor.txt").write_text("".join(lines))
+    roles: dict[str, Any] = {"qid": "query", "label": "grade"}
+    numbers = frame[["query", "price", "grade"]]
+    numbers.to_parquet(tmp_path / "rows.parquet")
+    convert(tmp_path / "rows.parquet", tmp_path / "lists", **roles)
+    for name, source in (("letor.txt", tmp_path / "letor.txt"), ("lists", prepare(numbers, roles))):
+        blend = Blend([LGBMRegressor(n_estimators=5, verbose=-1)], verbose=0).fit(source)
+        blend.save(tmp_path / "blend")
+        args = ["export", str(tmp_path / "blend"), "--test", str(tmp_path / name)]
+        assert main([*args, str(tmp_path / "m.onnx")]) == 0
+        capsys.readouterr()
+        assert main([*args, str(tmp_path / "out"), "--to", "solr"]) == 0
+        out = capsys.readouterr().out
+        assert REPORT.fullmatch(out)
+        assert "of 740" in out  # 500 rows are generated
+        assert "On 40 test lists with 240 documents." in (tmp_path / "m.md").read_text()
 
 
 def test_mistakes_with_search_engines(frame, tmp_path, capsys):
