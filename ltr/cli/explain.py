@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ltr.datasets import Schema
 
 _USUAL, _COLUMNS = 100, 4
-"""The number of usual documents, and the number of columns to show: those that add most."""
+"""`contributions` takes a part of so many documents; so many columns, which add most, are shown."""
 
 
 def explain(parser: LineParser, args: list[str]) -> None:
     """Show what each column adds to the scores of a query's documents.
 
-    Each document is compared with usual documents: at most 100, spread evenly over the table
+    Each document is compared with usual documents: at most 25, spread evenly over the table
     (Shapley values). Then come the reasons why the first document is above the second. Needs the
     extra `explain`.
 
@@ -87,7 +87,7 @@ def _import_shap() -> None:
 
 def _table(path: str, schema: "Schema") -> "pa.Table":
     """Return the schema's columns that a table has; LETOR text names features by numbers."""
-    import pyarrow as pa
+    import numpy as np
 
     from ltr.datasets.list_tables import is_letor, keys_of, load_lists, with_schema
     from ltr.datasets.table_files import load_columns
@@ -95,11 +95,11 @@ def _table(path: str, schema: "Schema") -> "pa.Table":
     if not is_letor(path):
         optional = {*schema.optional(needs_label=False), schema.doc_id or ""}
         return load_columns(path, schema, optional)[0].to_arrow()
-    lists = load_lists(path)
-    features = with_schema(lists, schema).features
-    columns = {name: features[:, i] for i, name in enumerate(schema.features)}
-    keys = keys_of(lists, schema.qid)
-    return pa.table({**columns, **{name: keys.column(name) for name in keys.column_names}})
+    lists = with_schema(load_lists(path), schema)
+    table = keys_of(lists, schema.qid)  # in the order of the rows, as the features must be
+    for name, values in zip(schema.features, lists.features[np.argsort(lists.rows)].T, strict=True):
+        table = table.append_column(name, [values])
+    return table
 
 
 def _print(explained: Any, rows: Any, names: list[str]) -> None:

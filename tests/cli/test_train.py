@@ -145,9 +145,13 @@ def test_lists_and_letor_text_need_no_names(ltr, table, letor_root):
     assert answer.out.startswith("wrote model: trained on 40 queries, 120 documents; 8 held out")
     assert ltr("predict", "model", fold / "test.txt", "--output", "scores.run").code == 0
     pytest.importorskip("shap")
-    answer = ltr("explain", "model", fold / "test.txt", "--query", "3")
-    first, second = (line.split()[2] for line in Path("scores.run").read_text().splitlines()[9:11])
-    assert f"Why {first} is above {second}:" in answer.out
+    lines = (fold / "test.txt").read_text().splitlines(keepends=True)
+    Path("scattered.txt").write_text("".join(lines[::2] + lines[1::2]))
+    answer = ltr("explain", "model", "scattered.txt", "--query", "3")
+    first, second = (line.split() for line in Path("scores.run").read_text().splitlines()[9:11])
+    assert f"Why {first[2]} is above {second[2]}:" in answer.out
+    shown = [line.split()[:3] for line in answer.out.splitlines()[3:5]]
+    assert shown == [[x[3], x[2], f"{float(x[4]):.3f}"] for x in (first, second)]
 
 
 def test_positions_and_a_protected_group_change_the_model(ltr, table):
