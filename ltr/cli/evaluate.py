@@ -177,10 +177,8 @@ def _columns(given: Namespace) -> "Columns":
     first, needed = given.files[0], "label" if given.qrels is None else "doc_id"
     named = {role: getattr(given, role) for role in ("qid", "label", "doc_id")}
     named = {role: name for role, name in named.items() if name is not None}
-    usual = scored_tables.is_table(first) and all(
-        role in named or scored_tables.has_column(first, role) for role in ("qid", needed)
-    )
-    if scored_tables.is_table(first) and not usual:
+    missing = {"qid", needed} - {*named} if scored_tables.is_table(first) else set()
+    if not all(scored_tables.has_column(first, role) for role in missing):
         named = scored_tables.predicted_roles(first) | named
     return scored_tables.Columns(**named, score=given.score or ["score"])
 

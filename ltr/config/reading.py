@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from types import FunctionType, ModuleType, UnionType
+from types import FunctionType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from torch import nn
@@ -16,6 +16,10 @@ _PACKAGES = (_OWN, "torch.nn")
 _FUNCTIONS = tuple(
     f"{_OWN}.{name}" for name in ("gains", "operators", "losses", "metrics.functional")
 )
+
+
+Bases = tuple[type, ...] | None
+"""The classes of which an object must be; None for any allowed class."""
 
 
 class NotTrusted(ValueError):
@@ -98,7 +102,7 @@ class _Reader:
     def __init__(self, trust: tuple[str, ...]) -> None:
         self.trust = trust
 
-    def read(self, config: Any, bases: tuple[type, ...] | None, where: str, depth: int) -> Any:
+    def read(self, config: Any, bases: Bases, where: str, depth: int) -> Any:
         """Return the value of a configuration; an error names its position, `where`."""
         if depth > DEPTH:
             raise ValueError(f"{where} is nested too deeply")
@@ -134,9 +138,7 @@ class _Reader:
             for key, value in config.items()
         }
 
-    def _read_pairs(
-        self, pairs: Any, bases: tuple[type, ...] | None, where: str, depth: int
-    ) -> dict[Any, Any]:
+    def _read_pairs(self, pairs: Any, bases: Bases, where: str, depth: int) -> dict[Any, Any]:
         try:
             items = dict(pairs).items()
         except (TypeError, ValueError):
@@ -147,9 +149,7 @@ class _Reader:
             key: self.read(value, bases, f"{where}[{key!r}]", depth + 1) for key, value in items
         }
 
-    def _make(
-        self, config: Mapping[str, Any], bases: tuple[type, ...] | None, where: str, depth: int
-    ) -> Any:
+    def _make(self, config: Mapping[str, Any], bases: Bases, where: str, depth: int) -> Any:
         cls = self._find_class(config["class_path"], bases, where)
         given = config.get("init_args") or {}
         if not isinstance(given, Mapping):
@@ -182,7 +182,7 @@ class _Reader:
                 arguments[name] = self.read(value, _wanted(hint), at, depth + 1)
         return arguments
 
-    def _find_class(self, path: Any, bases: tuple[type, ...] | None, where: str) -> type:
+    def _find_class(self, path: Any, bases: Bases, where: str) -> type:
         cls = self._find(path, where)
         if not isinstance(cls, type) or not issubclass(cls, nn.Module):
             raise ValueError(f"{_at(where)}{path} is not a class of modules")
@@ -215,12 +215,9 @@ class _Reader:
         except ImportError as error:
             raise ValueError(f"{_at(where)}no {path}: {error}") from error
         try:
-            value = getattr(home, name)
+            return getattr(home, name)
         except AttributeError as error:
             raise ValueError(f"{_at(where)}no class or function {path}: {error}") from error
-        if value is None or isinstance(value, ModuleType):
-            raise ValueError(f"{_at(where)}no class or function {path}")
-        return value
 
     def _check_home(self, value: Any, path: str, homes: tuple[str, ...], where: str) -> None:
         if not is_within(value.__module__, homes):
@@ -229,7 +226,7 @@ class _Reader:
             )
 
 
-def _wanted(hint: Any) -> tuple[type, ...] | None:
+def _wanted(hint: Any) -> Bases:
     """Return the module classes that an annotation names, or None if any class is allowed."""
     leaves = [leaf for leaf in _leaves(hint) if get_origin(leaf) is not Literal]
     if not all(isinstance(leaf, type) for leaf in leaves):
