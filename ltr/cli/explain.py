@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.cli.arguments import LineParser, at_least_one
 from ltr.cli.errors import CommandError
-from ltr.cli.models import add_model, load_model
+from ltr.cli.models import add_model, find_model, load_model
 from ltr.names import nearest
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def explain(parser: LineParser, args: list[str]) -> None:
     import numpy as np
 
     from ltr.datasets.reading import group_rows
-    from ltr.estimators import contributions
+    from ltr.estimators import Blend, contributions
+    from ltr.models.blend import BlendModel
 
     model = load_model(given)
     schema = model.schema
@@ -57,8 +58,18 @@ def explain(parser: LineParser, args: list[str]) -> None:
     rows = np.flatnonzero(lists == queries.index(given.query))
     columns = table.select([*schema.steps])
     usual = np.unique(np.linspace(0, len(lists) - 1, _USUAL).astype(int))
+    if model.looks_at_list:  # what a column is relative to its list is known of whole lists
+        usual = np.flatnonzero(np.isin(lists, lists[usual]))
+        if isinstance(model, BlendModel):
+            model = Blend.load(find_model(given.model), trust=given.trust)
     _import_shap()
-    explained = contributions(model, columns.take(rows), background=columns.take(usual))
+    explained = contributions(
+        model,
+        columns.take(rows),
+        qid=lists[rows],
+        background=columns.take(usual),
+        background_qid=lists[usual],
+    )
     doc_id = schema.doc_id or "doc_id"
     names = table.column(doc_id).take(rows) if doc_id in table.column_names else rows
     order = np.argsort(-explained.scores, kind="stable")
@@ -96,6 +107,7 @@ def _table(path: str, schema: "Schema") -> "pa.Table":
         optional = {*schema.optional(needs_label=False), schema.doc_id or ""}
         return load_columns(path, schema, optional)[0].to_arrow()
     lists = with_schema(load_lists(path), schema)
+    assert lists.rows is not None  # `load_lists` numbers them
     table = keys_of(lists, schema.qid)  # in the order of the rows, as the features must be
     for name, values in zip(schema.features, lists.features[np.argsort(lists.rows)].T, strict=True):
         table = table.append_column(name, [values])

@@ -154,6 +154,20 @@ def test_lists_and_letor_text_need_no_names(ltr, table, letor_root):
     assert shown == [[x[3], x[2], f"{float(x[4]):.3f}"] for x in (first, second)]
 
 
+@pytest.mark.parametrize("more", [(), ("--with", "lightgbm")])
+def test_columns_relative_to_the_list_are_explained(ltr, table, more):
+    pytest.importorskip("shap")
+    given = ("train.parquet", *COLUMNS, *QUICK, "--relative", "true", *more)
+    assert ltr("train", *given).code == 0
+    assert ltr("predict", "model", "train.parquet", "--output", "scores.parquet").code == 0
+    scored = pd.read_parquet("scores.parquet")
+    best = scored.loc[(scored["query"] == "q9") & (scored["rank"] == 1)].iloc[0]
+    answer = ltr("explain", "model", "train.parquet", "--query", "q9", "--top", 1)
+    assert answer.code == 0, answer.err
+    shown = answer.out.splitlines()[3].split()
+    assert shown[:3] == ["1", best["sku"], f"{best['score']:.3f}"]
+
+
 def test_positions_and_a_protected_group_change_the_model(ltr, table):
     """Clicks are on the first positions, whatever the price: only with positions it is learned."""
     rng = np.random.default_rng(0)
