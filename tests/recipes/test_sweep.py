@@ -165,8 +165,12 @@ def test_a_stopped_sweep_is_resumed_to_the_same_results(tiny, swept, monkeypatch
 
 
 def test_finished_runs_are_added_to_a_file_of_earlier_ones(tiny, swept):
-    shutil.copy("out/results.json", "results-kept.json")
+    earlier = read("out/results.json")
     shutil.rmtree("out")
+    for result in earlier["runs"]:  # as an earlier version named them
+        if "point" in result:
+            result["point"] = {"seed_everything": result["point"]["seed"]}
+    Path("results-kept.json").write_text(json.dumps(earlier))
     kept = metrics_of(".", "results-kept.json")
     two = ["--only", "mse-seed-2", "--only", "NDCG"]
     code, said, err = tiny("--output", "new", "--results", "results-kept.json", *two)
@@ -177,6 +181,8 @@ def test_finished_runs_are_added_to_a_file_of_earlier_ones(tiny, swept):
     kept.pop("mse-seed-2")
     assert now == kept
     assert "| MSE | not run | 0." in Path("table-kept.md").read_text()
+    points = [x["point"] for x in read("results-kept.json")["runs"] if "point" in x]
+    assert {tuple(point) for point in points} == {("seed",)}
     added = next(x for x in read("results-kept.json")["runs"] if x["name"] == "mse-seed-2")
     assert added["core_seconds"] > 0
     assert added["environment"]["processor"]
