@@ -219,7 +219,7 @@ class Sweep:
         """
         finished = _finished_in(results) | _finished_in_folder(out, runs)
         for run in runs:
-            if run.name in finished:  # a file of earlier runs may name the parts of a point otherwise
+            if run.name in finished:  # earlier files name the parts of a point otherwise
                 finished[run.name] |= {"variant": run.variant, "point": run.point}
         states = [finished.get(run.name, {"name": run.name, "status": "not run"}) for run in runs]
         contents = {out / "results.json": {**about, "runs": states}}
