@@ -107,6 +107,9 @@ def score_table(
     of_path = isinstance(table, str | PathLike)
     with naming(table):
         if isinstance(table, ListDataset | Prepared) or (of_path and holds_lists(table)):
+            if qid is not None and not (isinstance(qid, str) and qid == "qid"):
+                given = repr(qid) if isinstance(qid, str) else "an array"
+                raise ValueError(f"qid must be None for lists, which bring their own, got {given}")
             yield from _score_lists(model, table, keys, share, **options)
             return
         frame, schema = None, model.schema
@@ -145,6 +148,8 @@ def score_table(
                 with counted_from(start):
                     yield part.select([*keys]), _score_rows(model, part, plain, qids, options)
             start = stop
+        if qid is not None and query is None:
+            _as_column(qid, start)  # a table that is read in chunks has its length at its end
 
 
 def read_frame(model: Predictor, table: Any) -> tuple[Frame, Schema]:

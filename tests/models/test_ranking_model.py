@@ -11,6 +11,7 @@ import torch
 from ltr.datasets import Join, ListDataset, PiecewiseLinearBins, Schema, Standardize, TableTransform
 from ltr.datasets.column_steps import Number
 from ltr.datasets.list_files import open_lists, write_lists
+from ltr.datasets.prepare import Prepared
 from ltr.datasets.reading import read_table
 from ltr.datasets.transforms import fit_documents
 from ltr.models import AttentionScorer, LinearScorer, MLPScorer, RankingModel
@@ -91,6 +92,21 @@ def test_every_table_gets_the_scores_of_the_definition(frame, scorer, tmp_path, 
             model.predict(without)
     else:
         np.testing.assert_allclose(model.predict(without), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scorer", [MLPScorer(hidden=[8]), AttentionScorer(hidden=[8], heads=2)])
+def test_queries_that_do_not_fit_the_table(frame, tmp_path, monkeypatch, scorer):
+    model, lists = fitted(frame, scorer)
+    few_rows(monkeypatch)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    rows = len(frame)
+    for table in (frame, tmp_path / "t.csv"):
+        with pytest.raises(ValueError, match=rf"{rows} rows, got shape \({rows + 1},\)"):
+            model.predict(table, [1] * (rows + 1))
+    for qid in ("search", [1], [1] * rows):
+        with pytest.raises(ValueError, match=r"^qid must be None for lists, which bring their own"):
+            model.predict(lists, qid)
+    assert len(model.predict(Prepared(model.schema, lists, None), "qid")) == rows
 
 
 def test_rows_with_their_keys(frame, tmp_path, monkeypatch):
