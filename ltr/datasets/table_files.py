@@ -273,6 +273,14 @@ class TableFiles:
             raise ValueError("not a table: empty CSV file")
         return pa.schema([(name, types.get(name, pa.string())) for name in names])
 
+    def _numbered(self, table: pa.Table) -> pa.Table:
+        """Return rows of CSV with numbers where a column of numbers is written as booleans."""
+        for position, field in enumerate(table.schema):
+            if pa.types.is_boolean(field.type):
+                numbers = table.column(position).cast(self.schema.field(field.name).type)
+                table = table.set_column(position, field.name, numbers)
+        return table
+
     def _csv_blocks(self, file: Path, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
         """Yield the number of bytes read so far, and the next rows."""
         assert self.delimiter is not None
@@ -286,6 +294,7 @@ class TableFiles:
                 with _open_csv(file, self.delimiter, block, convert) as (reader, on_disk):
                     for batch in reader:
                         fresh = _without_words(pa.table(batch).slice(max(0, done - rows)))
+                        fresh = self._numbered(fresh)
                         rows += batch.num_rows
                         done = max(done, rows)
                         if fresh.num_rows:

@@ -15,6 +15,7 @@ import pytest
 from ltr.cli import main
 from ltr.datasets import ListDataset, convert, load_table, read_table
 from ltr.datasets.conversion import TableReader
+from ltr.datasets.list_files import open_lists
 from ltr.datasets.prepare import prepare
 from ltr.datasets.table_files import find_files
 from ltr.estimators import NeuralRanker
@@ -184,6 +185,19 @@ def test_numbers_that_have_no_common_type_are_one_error_of_every_reader(tmp_path
     ):
         with pytest.raises(ValueError, match=r"a\.parquet: cannot be read: .*9007199254740993"):
             read()
+
+
+def test_files_may_write_labels_as_numbers_and_as_booleans(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("query,grade,x\n1,0,1.5\n1,1,2\n")
+    (tmp_path / "b.csv").write_text("query,grade,x\n2,True,1\n2,false,3\n")
+    for table in (tmp_path, tmp_path / "b.csv"):
+        prepared = prepare(table, ROLES)
+        expected = [0, 1, 1, 0][-len(prepared.train.labels) :]
+        assert prepared.train.labels.tolist() == expected
+        assert read_table(table, prepared.schema).labels.tolist() == expected
+        convert(table, tmp_path / "lists", **ROLES)
+        assert open_lists(tmp_path / "lists").labels.tolist() == expected
+        shutil.rmtree(tmp_path / "lists")
 
 
 def test_a_folder_may_begin_with_an_underscore_if_it_is_a_column(tmp_path: Path):
