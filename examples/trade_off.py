@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> TradeOffs:
     client = TestClient(make_app(OnnxRanker(given.output / "model.onnx")))
     offers = [dict(zip(columns, x, strict=True)) for x in X.to_numpy()[:3].tolist()]
     answer = client.post("/rank", json={"lists": [offers]}).json()
-    print(f"served scores: {np.round(answer['results'][0]['scores'], 2).tolist()}")
+    print("served scores:", *(f"{score:.2f}" for score in answer["results"][0]["scores"]))
     return found
 
 
