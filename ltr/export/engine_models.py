@@ -165,7 +165,7 @@ def _of_linear(model: RankingModel) -> EngineModel:
     width = model.num_features
     if not isinstance(width, int):
         raise ValueError(f"num_features must be known: train the model first, got {width}")
-    weights, bias = _weights(model.scorer, width)
+    _check_linear(model.scorer)
     transform = model.transform
     if isinstance(transform, TableTransform):
         if len(transform.levels):
@@ -178,15 +178,16 @@ def _of_linear(model: RankingModel) -> EngineModel:
                 "engine, which has no weight for a missing value: fill it in before training"
             )
         transform = transform.features
-    if type(transform) is Standardize:
-        mean, scale = transform.mean.double().numpy(), transform.scale.double().numpy()
-        weights = weights * scale
-        bias -= float(weights @ mean)
-    elif transform is not None and type(transform) is not NoTransform:
+    if transform is not None and type(transform) not in (Standardize, NoTransform):
         raise ValueError(
             "transform of a linear model must be Standardize or None for a search engine, got "
             f"{type(transform).__name__}: {_INSTEAD}"
         )
+    weights, bias = _weights(model.scorer, width)
+    if type(transform) is Standardize:
+        mean, scale = transform.mean.double().numpy(), transform.scale.double().numpy()
+        weights = weights * scale
+        bias -= float(weights @ mean)
     names = _names(model, width)
     low, high = (-torch.ones(width), torch.ones(width))
     if model.transform is not None:
@@ -223,7 +224,6 @@ def _check_linear(scorer: Scorer) -> None:
 
 def _weights(scorer: Scorer, width: int) -> tuple[np.ndarray, float]:
     """Return the weights (width,) and the bias of a scorer that is linear in its inputs."""
-    _check_linear(scorer)
     exact = copy.deepcopy(scorer).cpu().double().eval()
     with torch.no_grad():
         scores = exact(torch.eye(width + 1, width, dtype=torch.float64)).numpy()

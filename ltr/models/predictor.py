@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from ltr.arrays import as_numbers, as_qids
+from ltr.arrays import as_names, as_numbers, as_qids
 from ltr.datasets.column_steps import Number, counted_from
 from ltr.datasets.frames import Frame
 from ltr.datasets.list_files import is_list_folder
@@ -117,6 +117,8 @@ def score_table(
             frame, schema = read_frame(model, table)
             if qid is not None and not isinstance(qid, str):
                 qid = _as_column(qid, frame.num_rows)
+        elif not (qid is None or isinstance(qid, str | pa.Array | pa.ChunkedArray)):
+            qid = as_names("qid", qid)
         if schema is None:
             raise ValueError(
                 "table must be an array (rows, d) or LETOR text: the model was not trained on a "

@@ -497,6 +497,7 @@ def refusals() -> list[tuple[str, Any, str]]:
     sets: dict[str, Any] = {"min_data_per_group": 5, "cat_smooth": 1, "max_cat_to_onehot": 1}
     trees = LGBMRegressor(n_estimators=3, verbose=-1, **sets)
     network = NeuralRanker(scorer=MLPScorer(hidden=(4,)), members=1, max_epochs=1, verbose=0)
+    of_bins = NeuralRanker(scorer=LinearScorer(), members=1, max_epochs=1, verbose=0)
     both = Blend([network, LGBMRanker(n_estimators=2, verbose=-1)], verbose=0)
     both.fit(X, y, qid=qid)
     both.weights_ = np.array([0.5, 0.5])
@@ -509,6 +510,11 @@ def refusals() -> list[tuple[str, Any, str]]:
         ("solr", network.fit(X, y, qid=qid), "got .*: export it to ONNX, for Vespa.*distil"),
         ("elasticsearch", RankingModel(LinearScorer(2)), "must be trees"),
         ("solr", RankingModel(LinearScorer()), "num_features must be known"),
+        (
+            "solr",
+            of_bins.fit(np.nan_to_num(X), y, qid=qid),
+            "^transform of a linear model must be Standardize",
+        ),
         ("solr", zero, "missing .* must be NaN"),
         ("opensearch", "model.txt", "got str"),
         ("opensearch", LGBMRegressor(verbose=-1).fit(X, y * 0 + 1), "depend on a column"),

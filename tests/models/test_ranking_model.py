@@ -103,6 +103,9 @@ def test_queries_that_do_not_fit_the_table(frame, tmp_path, monkeypatch, scorer)
     for table in (frame, tmp_path / "t.csv"):
         with pytest.raises(ValueError, match=rf"{rows} rows, got shape \({rows + 1},\)"):
             model.predict(table, [1] * (rows + 1))
+        for qid, message in ((5, "qid must be an array, got 5"), ([[1]] * rows, "got shape")):
+            with pytest.raises(ValueError, match=message):
+                model.predict(table, qid)
     for qid in ("search", [1], [1] * rows):
         with pytest.raises(ValueError, match=r"^qid must be None for lists, which bring their own"):
             model.predict(lists, qid)
