@@ -82,7 +82,7 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
 
 
 def write_files(contents: Mapping[str | PathLike[str], bytes]) -> None:
-    """Write several files: all are complete before one gets its name; the last one gets it first.
+    """Write several files; all are complete before one gets its name, the last one first.
 
     Args:
         contents: the content of each file by its path; see `atomic_write`.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ltr.datasets import Schema
 
 _USUAL, _COLUMNS = 100, 4
-"""`contributions` takes a part of so many documents; so many columns, which add most, are shown."""
+"""The number of documents that `contributions` draws from, and the number of columns to show."""
 
 
 def explain(parser: LineParser, args: list[str]) -> None:
@@ -58,7 +58,7 @@ def explain(parser: LineParser, args: list[str]) -> None:
     rows = np.flatnonzero(lists == queries.index(given.query))
     columns = table.select([*schema.steps])
     usual = np.unique(np.linspace(0, len(lists) - 1, _USUAL).astype(int))
-    if model.looks_at_list:  # what a column is relative to its list is known of whole lists
+    if model.looks_at_list:  # columns relative to the list need whole lists
         usual = np.flatnonzero(np.isin(lists, lists[usual]))
         if isinstance(model, BlendModel):
             model = Blend.load(find_model(given.model), trust=given.trust)

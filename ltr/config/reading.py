@@ -19,7 +19,7 @@ _FUNCTIONS = tuple(
 
 
 Bases = tuple[type, ...] | None
-"""The classes of which an object must be; None for any allowed class."""
+"""The classes that an object must be an instance of; None for any allowed class."""
 
 
 class NotTrusted(ValueError):

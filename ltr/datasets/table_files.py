@@ -64,7 +64,7 @@ The larger size is for files with a row that does not fit into two of the smalle
 """
 
 
-_ALL = 1 << 30  # a chunk of at most this many rows is a row group of Parquet, or a block of CSV
+_ALL = 1 << 30  # more rows than a row group of Parquet or a block of CSV has
 
 VALUES = 1 << 22
 """The largest number of feature values read at a time; a row with more values is read alone."""

@@ -374,8 +374,8 @@ def draw_near(
     Args:
         rng: the source of random numbers.
         splits: the splits, ascending, in the type that is compared. Default, if empty: -1, 0, 1.
-        count: the number of values. Three times as many as the splits are enough for each value at
-            or next to a split, but for those that are replaced.
+        count: the number of values. From three times the number of splits on, each value at or
+            next to a split is drawn, before others replace some of them.
         missing: whether values may be missing.
     """
     if not len(splits):
