@@ -337,12 +337,14 @@ def _open_csv(
     # Arrow's errors name the row only if a single thread reads.
     options = csv.ReadOptions(block_size=block, use_threads=False)
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    # Arrow opens the file itself, since Arrow's thread may release it while Python exits. Releasing
-    # a Python file object would then abort the process.
-    with open_text(file) as text, pa.OSFile(os.fsencode(file)) as on_disk:
+    # Arrow opens and closes the file itself, since its thread reads ahead and may outlive the
+    # reader. A Python file object that it releases while Python exits would abort the process. And
+    # if the file were closed here, the next file could get its descriptor, and the thread would
+    # take rows from that file, which would be lost.
+    with open_text(file) as text:
+        on_disk = pa.OSFile(os.fsencode(file))
         content = pa.CompressedInputStream(on_disk, text.form) if text.form else on_disk
-        with csv.open_csv(content, options, parse, convert) as reader:
-            yield reader, on_disk
+        yield csv.open_csv(content, options, parse, convert), on_disk
 
 
 def _parquet_chunks(

@@ -11,6 +11,7 @@ import pytest
 from ltr.datasets import Schema, read_table, table_files
 from ltr.datasets.column_steps import Number
 from ltr.datasets.conversion import TableReader
+from ltr.datasets.table_files import TableFiles
 
 ROWS = 60
 
@@ -189,3 +190,16 @@ def test_arrow_reads_csv_without_files_of_python(form: str | None, tmp_path: Pat
             read_table(
                 tmp_path / "t.csv", Schema("query", steps={"price": Number()}), needs_label=False
             )
+
+
+def test_a_file_that_is_left_early_is_not_closed_under_the_thread_that_reads_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Else the thread may take rows from the next file, which gets the same descriptor."""
+    path, files, open_file = tmp_path / "t.csv", [], pa.OSFile
+    path.write_text("price\n" + "1234567\n" * 1_000_000)
+    monkeypatch.setattr(pa, "OSFile", lambda name: files.append(open_file(name)) or files[-1])
+    chunks = TableFiles(path).chunks(["price"], 10)
+    next(chunks)
+    chunks.close()
+    assert [file.closed for file in files] == [False]
