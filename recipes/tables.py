@@ -178,7 +178,7 @@ def caption(runs: Sequence["Run"], content: dict[str, Any]) -> str:
     parts = [f"{finished} {len(runs)} runs finished"]
     if trained:
         epochs, steps = (_span([one[key] for one in trained]) for key in ("epochs", "steps"))
-        parts.append(f"trained {epochs} epochs, {steps} steps")
+        parts.append(f"trained {epochs} epoch{'s' * (epochs != '1')}, {steps} steps")
     parts += [f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"] * bool(seeds)
     parts += [f"data.seed {', '.join(of_data)}"] * bool(of_data)
     parts += [f"precision {precision}"] * bool(precision)
