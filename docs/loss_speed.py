@@ -126,7 +126,7 @@ def scaled(kept: Result) -> str:
     start = f"`{name}` takes {ratio} times as long as the baseline {lists}"
     rest = " and ".join(f"{ratio} times for {shape}" for ratio, shape, _ in others)
     kept_memory = "[that keeps freed memory](../recipes.md#training-on-a-cpu)"
-    return f"{start}, {rest}. Loss and baseline ran in a process {kept_memory}."
+    return f"{start}, {rest}. Both ran in a process {kept_memory}."
 
 
 def tables(result: Result, kept: Result) -> dict[str, str]:
