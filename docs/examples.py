@@ -36,7 +36,7 @@ TEXT = ["rerank_text", "search"]
 HEAD = """# Examples: short programs to copy
 
 Each program has at most 60 lines. All but the last two make their own data, and run in seconds. In
-a clone, run for example `python examples/shop.py`.
+a clone, run, for example, `python examples/shop.py`.
 """
 FOOT = """## Text rerankers
 

@@ -1,4 +1,4 @@
-"""Two TREC runs: print metrics with intervals, a paired test, and where the second loses most.
+"""Two runs: print metrics, intervals, a paired test, and the queries where the second loses most.
 
 python examples/compare_runs.py --output runs/compare
 """

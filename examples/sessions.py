@@ -1,4 +1,4 @@
-"""A recommender by session ids: learn user and item embeddings by a listwise loss in a plain loop.
+"""A recommender for sessions: learn user and item embeddings with a listwise loss in a plain loop.
 
 python examples/sessions.py --output runs/sessions
 """
