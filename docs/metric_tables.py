@@ -13,8 +13,8 @@ PLOT = HERE / "metrics" / "img" / "speed.svg"
 
 NAMES = {
     "ours": "`ltr.metrics`",
-    "pytrec_eval": "pytrec_eval, its dictionaries made before",
-    "pytrec_eval_with_dictionaries": "pytrec_eval, with its dictionaries",
+    "pytrec_eval": "pytrec_eval, with prebuilt dictionaries",
+    "pytrec_eval_with_dictionaries": "pytrec_eval, building its dictionaries",
     "torchmetrics": "torchmetrics",
 }
 
@@ -42,7 +42,7 @@ def tables() -> dict[str, str]:
     most = max(ragged, key=lambda row: row["lists"])
     head = (
         f"For {most['lists']:,} lists with {most['items']:,} items, `ltr.metrics` uses at most "
-        f"{found['extra_bytes'] / 2**20:.0f} MiB besides the input.\n\n"
+        f"{found['extra_bytes'] / 2**20:.0f} MiB beyond the input.\n\n"
     )
     seconds = [
         ["NDCG@10", number(flat["seconds"]["ndcg"]), "1"],
@@ -71,7 +71,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
         lists = [row["lists"] for row in found["ragged"]]
         each = [row["microseconds_a_list"][name] for row in found["ragged"]]
         axes.plot(lists, each, "o-", label=title.replace("`", ""))
-    axes.set(xscale="log", yscale="log", xlabel="lists in one update", ylabel="microseconds a list")
+    axes.set(xscale="log", yscale="log", xlabel="lists in one update", ylabel="microseconds per list")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     with matplotlib.rc_context({"svg.hashsalt": "ltr"}):
