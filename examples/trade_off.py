@@ -1,4 +1,4 @@
-"""Clicks and purchases: weight the labels in several ways, choose a trade-off, and serve its model.
+"""Clicks and purchases: weight the labels in several ways, choose a trade-off, and serve the model.
 
 python examples/trade_off.py --output runs/trade_off
 """

@@ -1,4 +1,4 @@
-"""LightGBM with our loss: compare softmax loss with lambdarank, by a paired test on new lists.
+"""LightGBM with our loss: compare softmax loss with lambdarank in a paired test on new lists.
 
 python examples/trees_with_our_loss.py --output runs/trees
 """
