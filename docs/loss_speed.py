@@ -78,7 +78,7 @@ def size(batch: Sequence[int]) -> str:
 
 
 def times(result: Result) -> str:
-    """Return the table of CPU milliseconds, with their ratio to the baseline's in brackets."""
+    """Return the table of CPU milliseconds, with their ratio to the baseline's in parentheses."""
     measured = seconds(result)
     names = dict.fromkeys(name for found in measured.values() for name in found)
     rows = [
@@ -123,10 +123,10 @@ def scaled(kept: Result) -> str:
     ]
     ratio, _, batch = first
     lists = f"for {batch['lists']} lists of {batch['n']} items"
-    start = f"`{name}` takes {ratio} times as long as the baseline {lists}"
+    process = "In a process [that keeps freed memory](../recipes.md#training-on-a-cpu)"
+    start = f"{process}, `{name}` takes {ratio} times as long as the baseline {lists}"
     rest = " and ".join(f"{ratio} times for {shape}" for ratio, shape, _ in others)
-    kept_memory = "[that keeps freed memory](../recipes.md#training-on-a-cpu)"
-    return f"{start}, {rest}. Both ran in a process {kept_memory}."
+    return f"{start}, {rest}."
 
 
 def tables(result: Result, kept: Result) -> dict[str, str]:
