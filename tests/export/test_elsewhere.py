@@ -84,7 +84,7 @@ def test_a_hub_gets_the_folder(served, monkeypatch):
     monkeypatch.chdir(served[0].parent)
     api = create_autospec(hub.HfApi)
     monkeypatch.setattr(hub, "HfApi", api)
-    exec(snippet("**Hugging Face's hub.**"), {})
+    exec(snippet("**Hugging Face Hub.**"), {})
     folder = api.return_value.upload_folder.call_args.kwargs["folder_path"]
     assert folder == "served"
     assert (served[0] / "README.md").read_text().startswith("# A ranking model")
