@@ -35,9 +35,6 @@ FOLDERS = {"sort": "mnist", "quantile": "mnist", "knn": "."}
 OPTIONS = {"sort": ["--trainer.precision", "bf16-mixed"]}
 """Options of `ltr fit` for all cells of a recipe, beside those of its overlay `paper`."""
 
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "THP_MEM_ALLOC_ENABLE": "1"}
-"""One thread; and huge pages for tensors, which make a step of `sort` a tenth faster."""
-
 
 def command(recipe: str, runs: Sequence[str], data: Path, out: Path) -> list[str]:
     """Return the command that trains some runs of a recipe and adds them to its results.
@@ -73,7 +70,9 @@ def main() -> int:
         with FileLock(args.output / "lock", timeout=0):
             for recipe, runs in CELLS:
                 words = command(recipe, runs, args.data, args.output)
-                if code := subprocess.run(words, env=os.environ | ENVIRONMENT).returncode:
+                if code := subprocess.run(
+                    words, env=os.environ | {"OMP_NUM_THREADS": "1"}
+                ).returncode:
                     return code
     except Timeout:
         parser.error(f"--output is in use by another process: {args.output}")
