@@ -165,7 +165,7 @@ def write_lists(
     Args:
         lists: a data set, or the consecutive chunks of one. The first list of a chunk continues the
             last list of the previous chunk if both have the same qid. All chunks have the same
-            columns, except that some may lack document ids.
+            columns, except that some may lack document ids, or have fewer features: these are 0.
         path: the folder, which must be new or empty.
         schema: the schema of the table that the lists come from; it is stored with the lists.
             Default: none, or the names of features whose indices in LETOR text begin with 0.
@@ -270,7 +270,7 @@ class _Writer:
     def __init__(self, folder: Path, files: ExitStack) -> None:
         self.folder = folder
         self._open = files
-        self._columns: set[str] | None = None
+        self._columns: list[str] | None = None
         self._last: str | None = None
         self._offsets: list[np.ndarray] = []
         self._qids = _Texts(folder / "qids.arrow", files)
@@ -287,11 +287,12 @@ class _Writer:
             raise ValueError("each list must have at least one document, got an empty list")
         arrays = {"features": data.features, **data.columns()}
         arrays.pop("rows", None)
-        if self._columns not in (None, {*arrays}):
-            raise ValueError(
-                f"all chunks must have the columns {sorted(self._columns)}, got {sorted(arrays)}"
-            )
-        self._columns = {*arrays}
+        # Only features may differ in number: sparse text has those of its largest index.
+        shapes = {key: array.shape[1:] for key, array in arrays.items() if key != "features"}
+        columns = sorted(f"{key}{[*shapes.get(key, ())] or ''}" for key in arrays)
+        if self._columns not in (None, columns):
+            raise ValueError(f"all chunks must have the columns {self._columns}, got {columns}")
+        self._columns = columns
         for key, array in arrays.items():
             parts, shape = self._parts.setdefault(key, []), array.shape[1:]
             if not parts or parts[-1].shape < shape:  # sparse data may gain features

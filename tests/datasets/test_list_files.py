@@ -177,6 +177,33 @@ def test_what_is_written_must_be_lists(tmp_path: Path):
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("labels", (2,), (2, 2)),
+        ("labels", (2, 2), (2,)),
+        ("labels", (2, 2), (2, 3)),
+        ("labels", (2, 3), (2, 2)),
+        ("categories", (2, 1), (2, 2)),
+        ("categories", (2, 2), (2, 1)),
+    ],
+)
+def test_no_label_or_category_is_made_up(tmp_path: Path, name: str, first: Any, second: Any):
+    """A later chunk may have more features, and no more of anything else."""
+
+    def chunk(qid: str, shape: tuple[int, ...]) -> ListDataset:
+        arrays = {"labels": np.ones(2, np.float32), "categories": np.ones((2, 1), np.int64)}
+        arrays[name] = np.ones(shape, arrays[name].dtype)
+        labels, codes = arrays["labels"], arrays["categories"]
+        features, offsets = np.ones((2, 1), np.float32), np.array([0, 2])
+        return ListDataset(features, labels, offsets, [qid], categories=codes)
+
+    wanted, got = (re.escape(f"'{name}{[*shape[1:]] or ''}'") for shape in (first, second))
+    with pytest.raises(ValueError, match=rf"all chunks must have .*{wanted}.*, got .*{got}"):
+        write_lists([chunk("a", first), chunk("b", second)], tmp_path / "lists")
+    assert not [*tmp_path.iterdir()]
+
+
 def stopping(error: BaseException):
     yield lists()
     raise error
