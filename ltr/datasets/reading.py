@@ -1,6 +1,6 @@
 """Read tables into lists, with a schema."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from ltr.datasets.column_steps import (
     Category,
     Number,
     RowError,
+    Step,
     are_numbers,
     kind_of,
     or_nulls,
@@ -94,32 +95,60 @@ def read_table(
     if unused and tell is not None:
         tell(f"columns that the model does not use: {shown_names(unused)}")
     with naming(source):
-        return frame_lists(frame, schema, optional)[0]
+        return frame_lists(frame, schema)[0]
 
 
 def frame_lists(
     frame: Frame,
     schema: Schema,
-    optional: Collection[str] = (),
     exact: bool = False,
     order: "RowOrder | None" = None,
 ) -> tuple[ListDataset, np.ndarray | None]:
     """Return the lists of a table in memory and, if `exact`, their features in float64.
 
+    The features are copied only once, or twice if `exact`; see `read_table` for the errors.
+
     Args:
-        frame: the table.
+        frame: the table, with the columns of the schema. Those of the labels, the weight, the
+            position and the protected group may be missing.
         schema: how the columns are used.
-        optional: the columns that may be missing.
         exact: whether the features in float64 are returned too; otherwise they are None.
         order: the order of the rows. Default: that of the column of qids; if its name is "", all
             rows are one list, in their order.
     """
-    check_types(frame, schema, optional)
     if order is None and schema.qid:
         order = RowOrder.of(*group_rows(frame.column(schema.qid), schema.qid))
     order = order or RowOrder.of(np.zeros(frame.num_rows, np.int64), ["0"])
-    numbers = features_of(frame, schema, order.rows, np.float64) if exact else None
-    return to_lists(frame, schema, order), numbers
+    rows = order.rows
+    features, numbers = features_of(frame, schema, rows, exact)
+    codes = None
+    if categories := schema.categories:
+        codes = np.empty((len(rows), len(categories)), np.int64)
+        for position, (name, category) in enumerate(categories.items()):
+            codes[:, position] = category.read(name, _column(frame, name, category))[rows, 0]
+    uses = {use: getattr(schema, use) for use in _RULES if use != "label"}
+    by_use = {
+        use: amounts(frame, name, use)[rows]
+        for use, name in uses.items()
+        if name in frame.column_names
+    }
+    if "position" in by_use:
+        by_use["position"] = by_use["position"].astype(np.int64)
+    doc_id = None
+    if schema.doc_id is not None:
+        ids = _names(frame.column(schema.doc_id), schema.doc_id, "a document id")
+        doc_id = ids.take(pa.array(rows))
+    lists = ListDataset(
+        features,
+        labels_of(frame, schema, rows),
+        order.offsets,
+        order.qids,
+        doc_id,
+        categories=codes,
+        rows=rows,
+        **by_use,
+    )
+    return lists, numbers
 
 
 @dataclass(frozen=True)
@@ -166,54 +195,6 @@ class RowOrder:
         return cls(np.argsort(lists, kind="stable"), offsets, names, train)
 
 
-def check_types(frame: Frame, schema: Schema, optional: Collection[str] = ()) -> None:
-    """Raise a `ValueError` if a column is missing or has values of another type than the schema."""
-    known = {*frame.column_names}
-    for name, step in schema.steps.items():
-        if isinstance(step, Number) and name in known:
-            _refuse_text(frame, name, "a feature")
-    schema.check(frame, optional)
-
-
-def to_lists(frame: Frame, schema: Schema, order: RowOrder) -> ListDataset:
-    """Return the rows of a table as lists, copying its features only once; see `read_table`.
-
-    Args:
-        frame: the table, with the columns of the schema.
-        schema: how the columns are used.
-        order: the order of the rows.
-    """
-    rows = order.rows
-    features = features_of(frame, schema, rows)
-    codes = None
-    if categories := schema.categories:
-        codes = np.empty((len(rows), len(categories)), np.int64)
-        for position, (name, category) in enumerate(categories.items()):
-            codes[:, position] = category.read(name, or_nulls(frame.column(name)))[rows, 0]
-    uses = {use: getattr(schema, use) for use in _RULES if use != "label"}
-    numbers = {
-        use: amounts(frame, name, use)[rows]
-        for use, name in uses.items()
-        if name in frame.column_names
-    }
-    if "position" in numbers:
-        numbers["position"] = numbers["position"].astype(np.int64)
-    doc_id = None
-    if schema.doc_id is not None:
-        ids = _names(frame.column(schema.doc_id), schema.doc_id, "a document id")
-        doc_id = ids.take(pa.array(rows))
-    return ListDataset(
-        features,
-        labels_of(frame, schema, rows),
-        order.offsets,
-        order.qids,
-        doc_id,
-        categories=codes,
-        rows=rows,
-        **numbers,
-    )
-
-
 def labels_of(frame: Frame, schema: Schema, rows: np.ndarray) -> np.ndarray | None:
     """Return the labels of a table, float32 (rows,), or (rows, labels) if it has several.
 
@@ -232,34 +213,46 @@ def labels_of(frame: Frame, schema: Schema, rows: np.ndarray) -> np.ndarray | No
 
 
 def features_of(
-    frame: Frame,
-    schema: Schema,
-    rows: np.ndarray,
-    dtype: Any = np.float32,
-) -> np.ndarray:
-    """Return the features of a table, (rows, d), with its rows in the given order.
+    frame: Frame, schema: Schema, rows: np.ndarray, exact: bool = False
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the features of a table in float32 and, if `exact`, in float64, (rows, d) each.
 
     Args:
         frame: the table, with the columns of the schema.
         schema: how the columns are used.
         rows: int64 (rows,), a permutation of the table's rows.
-        dtype: float32, or float64 for rankers that compare numbers without rounding, such as trees.
+        exact: whether the features are also returned in float64, for rankers that compare numbers
+            without rounding, such as trees; otherwise they are None.
 
     Raises:
-        ValueError: a value is infinite in `dtype`.
+        ValueError: a column has another type than in the schema, or a value is infinite in float32.
     """
-    features = np.empty((frame.num_rows, schema.num_features), dtype=dtype)
+    shape = frame.num_rows, schema.num_features
+    features, numbers = np.empty(shape, np.float32), np.empty(shape) if exact else None
     start = 0
     for name, width in schema.features.items():
         step = schema.steps[name]
         assert not isinstance(step, Category)  # `features` has no categories
-        values = step.read(name, or_nulls(frame.column(name)), dtype)
+        values = step.read(name, _column(frame, name, step), np.float64 if exact else np.float32)
+        columns = slice(start, start := start + width)
+        if numbers is not None:
+            numbers[:, columns] = values.take(rows, axis=0)
+        with np.errstate(over="ignore"):  # overflow gives infinity, which is refused
+            values = values.astype(np.float32, copy=False)
         for row in np.flatnonzero(np.isinf(values).any(axis=1))[:1]:
             value = _shown(frame, name, int(row))
             raise RowError(int(row), name, f"must be finite in float32, got {value}")
-        features[:, start : start + width] = values.take(rows, axis=0)
-        start += width
-    return features
+        features[:, columns] = values.take(rows, axis=0)
+    return features, numbers
+
+
+def _column(frame: Frame, name: str, step: Step) -> pa.ChunkedArray:
+    """Return a column that a step can read; raise a `ValueError` if it has another type."""
+    column = or_nulls(frame.column(name))
+    if isinstance(step, Number) and kind_of(column.type) == "string":
+        raise _not_a_number(column, name, "a feature")
+    step.check(name, column.type)
+    return column
 
 
 def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
@@ -297,7 +290,8 @@ def amounts(frame: Frame, name: Any, use: str, *, unknown: bool = False) -> np.n
         ValueError: see `read_table`.
     """
     what, rule, holds = _RULES[use]
-    _refuse_text(frame, name, what)
+    if kind_of((column := or_nulls(frame.column(name))).type) == "string":
+        raise _not_a_number(column, name, what)
     if kind_of(dtype := frame.schema.field(name).type) not in ("number", "boolean", "missing"):
         raise ValueError(f"column {name!r}: {what} must be a number, got type {dtype}")
     values = Number().read(name, frame.column(name))[:, 0]
@@ -312,13 +306,10 @@ def amounts(frame: Frame, name: Any, use: str, *, unknown: bool = False) -> np.n
     return values
 
 
-def _refuse_text(frame: Frame, name: str, what: str) -> None:
-    """Raise an error if a column that must have numbers is text; name the first wrong row."""
-    is_text = kind_of(frame.schema.field(name).type) == "string"
-    if is_text and kind_of(or_nulls(frame.column(name)).type) == "string":
-        texts = frame.column(name).cast(pa.string())
-        row = max(0, pc.index(are_numbers(texts), False).as_py())
-        raise RowError(row, name, f"{what} must be a number, got {_shown(frame, name, row)}")
+def _not_a_number(column: pa.ChunkedArray, name: str, what: str) -> RowError:
+    """Return the error of a text column that must have numbers; it names the first wrong row."""
+    row = max(0, pc.index(are_numbers(column.cast(pa.string())), False).as_py())
+    return RowError(row, name, f"{what} must be a number, got {shown(column[row].as_py())}")
 
 
 def _names(column: pa.ChunkedArray, name: str, what: str) -> pa.Array:
