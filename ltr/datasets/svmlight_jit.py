@@ -56,27 +56,21 @@ def _number(text: Any, i: Any) -> Any:
         i += 1
     mantissa = np.uint64(0)
     ten = np.uint64(10)
-    digits = 0
+    digits = 0  # those of the mantissa
     exponent = 0
-    begin = i
-    while 48 <= text[i] <= 57:
-        if digits < 19:
+    seen = 0
+    point = 0  # 1 after the decimal point
+    while 48 <= text[i] <= 57 or (text[i] == _DOT and point == 0):
+        if text[i] == _DOT:
+            point = 1
+        elif digits < 19:
             mantissa = mantissa * ten + np.uint64(text[i] - 48)
             digits += mantissa > 0
+            exponent -= point
+            seen += 1
         else:
-            exponent += 1
+            exponent += 1 - point
         i += 1
-    seen = i - begin
-    if text[i] == _DOT:
-        i += 1
-        begin = i
-        while 48 <= text[i] <= 57:
-            if digits < 19:
-                mantissa = mantissa * ten + np.uint64(text[i] - 48)
-                digits += mantissa > 0
-                exponent -= 1
-            i += 1
-        seen += i - begin
     if seen == 0:
         return 0.0, i, False
     if text[i] == _E or text[i] == _SMALL_E:
@@ -140,7 +134,7 @@ def _parse(
     pos, lines, docs, lists, widest = state[0], state[1], state[2], state[3], state[4]
     shift = 1 - state[5]
     stop, width, room = len(text), rows.shape[1], len(rows)
-    why = DONE
+    why, line = DONE, pos
     while pos < stop:
         line = pos
         while _is_blank(text[pos]):
@@ -153,26 +147,23 @@ def _parse(
             lines += 1
             continue
         if docs == room:
-            why, pos = FULL, line
+            why = FULL
             break
-        why, next_line = ODD, line  # a line counts as odd until it has been read to its end
+        why = ODD  # a line counts as odd until it has been read to its end
         label, pos, sure = _number(text, pos)
         if not sure or label < 0 or not _is_blank(text[pos]):
-            pos = line
             break
         while _is_blank(text[pos]):
             pos += 1
         first = last = pos
         if has_qid:
             if not _starts(text, pos, _QID):
-                pos = line
                 break
             first = pos = pos + len(_QID)
             while text[pos] > _SPACE and text[pos] != _HASH and text[pos] != _COLON:
                 pos += 1
             last = pos
             if first == last or not (_is_blank(text[pos]) or text[pos] == _LF):
-                pos = line
                 break
         for k in range(width):
             rows[docs, k] = 0
@@ -182,7 +173,7 @@ def _parse(
                 pos += 1
             c = text[pos]
             if c in (_LF, _HASH):
-                next_line = pos
+                why = DONE
                 break
             index = 0
             begin = pos
@@ -217,8 +208,7 @@ def _parse(
                 break
             rows[docs, index - 1] = value
             largest = max(largest, index)
-        if next_line == line:
-            pos = line
+        if why == ODD:
             break
         widest = max(widest, largest)
         comments[docs, 0] = comments[docs, 1] = pos
@@ -231,18 +221,14 @@ def _parse(
         lines += 1
         labels[docs] = label
         if has_qid:
-            same = lists > 0 and runs[lists - 1, 2] - runs[lists - 1, 1] == last - first
-            if same:
-                begin = runs[lists - 1, 1]
-                for k in range(last - first):
-                    if text[begin + k] != text[first + k]:
-                        same = False
-                        break
-            if not same:
+            before = lists - 1
+            same = lists > 0 and runs[before, 2] - runs[before, 1] == last - first
+            if not same or not _starts(text, runs[before, 1], text[first:last]):
                 runs[lists, 0], runs[lists, 1], runs[lists, 2] = docs, first, last
                 lists += 1
         docs += 1
-        why = DONE
+    if why != DONE:
+        pos = line
     state[0], state[1], state[2], state[3], state[4] = pos, lines, docs, lists, widest
     return why
 
