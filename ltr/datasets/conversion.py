@@ -8,8 +8,9 @@ but LETOR text and embeddings are vectors of any width, which it holds 2,048 at 
 """
 
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain, pairwise
 from os import PathLike
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import check_columns
-from ltr.datasets.column_steps import counted_from, width_of
+from ltr.datasets.column_steps import counted_from
 from ltr.datasets.infer import no_column
 from ltr.datasets.letor import LetorReader, Watch, ZeroIndexError
 from ltr.datasets.list_files import is_list_folder, new_folder, open_lists, write_files
@@ -122,67 +123,69 @@ def convert(
     with new_folder("out", out) as folder:
         if not is_letor:
             schema = scan_table(path, max_levels=max_levels, **named)
-            _write_rows(folder, TableReader(path, schema), watch)
+            keys = partial(table_chunks, path, Schema(schema.qid))
+            _write_rows(folder, partial(table_chunks, path, schema), keys, watch, schema)
         else:
             try:
-                _write_rows(folder, LetorReader(files), watch)
+                chunks = LetorReader(files).chunks
+                _write_rows(folder, chunks, chunks, watch)
             except ZeroIndexError:
-                _write_rows(folder, LetorReader(files, zero_based=True), watch)
+                chunks = LetorReader(files, zero_based=True).chunks
+                _write_rows(folder, chunks, chunks, watch)
     return open_lists(out)
 
 
-class TableReader:
-    """A reader that yields the rows of CSV or Parquet files in chunks, like a `LetorReader`.
+def table_chunks(path: Path, schema: Schema, watch: Watch | None = None) -> Iterator[ListDataset]:
+    """Yield the rows of CSV or Parquet files in chunks, like `LetorReader.chunks`.
 
-    Each chunk is a `ListDataset` of at most 16,384 rows, or fewer if there are many features.
+    Each chunk has at most 16,384 rows, or fewer if there are many features.
 
     Args:
         path: the file, folder or pattern.
         schema: how the columns are used.
+        watch: called with the progress.
+
+    Raises:
+        ValueError: see `read_table`; the message names the file, the row and the column.
     """
-
-    def __init__(self, path: Path, schema: Schema) -> None:
-        self.path = path
-        self.schema = schema
-
-    def chunks(self, watch: Watch | None = None) -> Iterator[ListDataset]:
-        """Yield the rows in chunks.
-
-        Args:
-            watch: called with the progress.
-
-        Raises:
-            ValueError: see `read_table`; the message names the file, the row and the column.
-        """
-        files = TableFiles(self.path, self.schema.text_types())
-        columns = [name for name in files.schema.names if name in {*self.schema.columns}]
-        rows = 0
-        with naming(self.path):
-            for position, table in files.watched_chunks(columns, rows_at_once(self.schema)):
-                with counted_from(rows):
-                    data = read_table(table, self.schema, needs_label=False)
-                rows += table.num_rows
-                if watch is not None:
-                    watch(position, files.size, rows)
-                yield data
-        if not rows:
-            raise ValueError(f"the table must have at least one row, got none in {self.path}")
-
-    def keys(self) -> Iterator[ListDataset]:
-        """Yield the rows in chunks, with only their qids."""
-        return TableReader(self.path, Schema(self.schema.qid)).chunks()
+    files = TableFiles(path, schema.text_types())
+    columns = [name for name in files.schema.names if name in {*schema.columns}]
+    rows = 0
+    with naming(path):
+        for position, table in files.watched_chunks(columns, rows_at_once(schema)):
+            with counted_from(rows):
+                data = read_table(table, schema, needs_label=False)
+            rows += table.num_rows
+            if watch is not None:
+                watch(position, files.size, rows)
+            yield data
+    if not rows:
+        raise ValueError(f"the table must have at least one row, got none in {path}")
 
 
-def _write_rows(folder: Path, rows: LetorReader | TableReader, watch: Watch | None) -> None:
-    """Write rows as lists; group them first if the rows of a query are not together."""
+Chunks = Callable[[Watch | None], Iterator[ListDataset]]
+"""A function that yields rows in chunks; its argument is called with the progress."""
+
+
+def _write_rows(
+    folder: Path, chunks: Chunks, keys: Chunks, watch: Watch | None, schema: Schema | None = None
+) -> None:
+    """Write rows as lists; group them first if the rows of a query are not together.
+
+    Args:
+        folder: an empty folder.
+        chunks: yields the rows.
+        keys: yields the same rows; only their qids are needed.
+        watch: called with the progress.
+        schema: the schema of the table; None for LETOR text.
+    """
     with suppress(NotGroupedError):  # do not keep the error: its traceback holds a chunk
-        write_files(folder, check_grouped(rows.chunks(watch)), rows.schema)
+        write_files(folder, check_grouped(chunks(watch)), schema)
         return
     if watch is not None:
         watch(0, 1, 0)
     with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as temporary:
-        chunks = group_chunks(rows.keys(), rows.chunks(watch), Path(temporary))
-        write_files(folder, chunks, rows.schema)
+        write_files(folder, group_chunks(keys(None), chunks(watch), Path(temporary)), schema)
 
 
 MEMORY = "256MB"
@@ -221,12 +224,12 @@ def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
     seen = SeenNumbers()
     last: str | None = None
     for chunk in chunks:
-        qids, rows = chunk.qids, chunk.rows
+        qids = chunk.qids
         fresh = qids[qids[0] == last :]
         last = qids[-1]
         # Two different qids have the same hash about once in 2^64 pairs: then rows are grouped.
         hashes = np.fromiter(map(hash, fresh), np.int64, len(fresh))
-        if seen.add(hashes) or (rows is not None and (np.diff(rows) != 1).any()):
+        if seen.add(hashes) or (np.diff(_rows(chunk)) != 1).any():
             raise NotGroupedError
         yield chunk
 
@@ -379,17 +382,13 @@ def _to_batch(data: ListDataset) -> pa.RecordBatch:
 
 def _from_batch(batch: pa.RecordBatch) -> ListDataset:
     """Return the lists of a batch of `_to_batch` with a column of qids, without a copy."""
-    qids: Any = batch.column("qid")
-    offsets = np.r_[0, qids.run_ends.to_numpy()].astype(np.int64)
-    columns: dict[str, Any] = {}
+    arrays: dict[str, Any] = {"features": np.empty((len(batch), 0), np.float32), "labels": None}
     for key, column in zip(batch.schema.names, batch.columns, strict=True):
-        if key == "doc_id":
-            columns[key] = column
-        elif key != "qid":
-            wide = pa.types.is_fixed_size_list(column.type)
-            values: Any = column.values if wide else column  # pyright: ignore[reportAttributeAccessIssue]
-            flat = values.to_numpy(zero_copy_only=True)
-            columns[key] = flat.reshape(-1, width_of(column.type)) if wide else flat
-    features = columns.pop("features", np.empty((len(batch), 0), np.float32))
-    labels, names = columns.pop("labels", None), qids.values.to_pylist()
-    return ListDataset(features, labels, offsets, names, **columns)
+        wide = pa.types.is_fixed_size_list(column.type)
+        values: Any = column.values if wide else column  # pyright: ignore[reportAttributeAccessIssue]
+        if key not in ("qid", "doc_id"):
+            values = values.to_numpy(zero_copy_only=True)
+        arrays[key] = values.reshape(len(batch), -1) if wide else values
+    qids = arrays.pop("qid")
+    offsets = np.r_[0, qids.run_ends.to_numpy()].astype(np.int64)
+    return ListDataset(**arrays, offsets=offsets, qids=qids.values)

@@ -142,13 +142,10 @@ class LetorReader:
         files: the files that are read.
         group_files: for each file, its file of group sizes, or None.
         width: `num_features`; if it is None, the number of features so far.
-        schema: None, since the columns have no names.
 
     Raises:
         ValueError: an argument is out of range, or `group_file` does not exist.
     """
-
-    schema = None
 
     def __init__(
         self,
@@ -210,10 +207,6 @@ class LetorReader:
             self._finish_file()
             documents += self._documents
             before += size
-
-    def keys(self) -> Iterator[ListDataset]:
-        """Yield the same as `chunks`: qids cannot be read without the rest of their lines."""
-        return self.chunks()
 
     def _fill(self, chunk: "_Chunk", compiled: Any) -> None:
         """Read documents into a chunk until the text ends or the arrays are full."""

@@ -14,7 +14,7 @@ import pytest
 
 from ltr.cli import main
 from ltr.datasets import ListDataset, convert, load_table, read_table
-from ltr.datasets.conversion import TableReader
+from ltr.datasets.conversion import table_chunks
 from ltr.datasets.list_files import open_lists
 from ltr.datasets.prepare import prepare
 from ltr.datasets.table_files import find_files
@@ -125,7 +125,7 @@ def test_folders_give_columns(tmp_path: Path, ending: str, form: str):
     assert prepared.schema.categories["shop"].levels == ("NA", "a b", "ü/%")
     # The model reads one part with the types of the training, and in chunks as at once.
     whole = read_table(path, prepared.schema)
-    chunks = [*TableReader(path, prepared.schema).chunks()]
+    chunks = [*table_chunks(path, prepared.schema)]
     features = np.concatenate([in_rows(one) for one in chunks])
     np.testing.assert_array_equal(features, in_rows(whole))
     stored = convert(path, tmp_path / "lists", **ROLES)

@@ -23,7 +23,7 @@ from ltr.datasets import (
     table_files,
 )
 from ltr.datasets.column_steps import Number
-from ltr.datasets.conversion import TableReader
+from ltr.datasets.conversion import table_chunks
 from ltr.datasets.infer import WholeNumbers
 from ltr.datasets.table_files import BLOCKS, MISSING, TableFiles
 
@@ -106,7 +106,7 @@ def test_qids_are_text_as_they_are_written(tmp_path: Path, names: list[str]):
     made.to_csv(path := tmp_path / "t.csv", index=False)
     schema = Schema("query", "grade", steps={"price": Number()})
     assert read_table(path, schema).qids == names
-    assert [qid for chunk in TableReader(path, schema).chunks() for qid in chunk.qids] == names
+    assert [qid for chunk in table_chunks(path, schema) for qid in chunk.qids] == names
     assert list(convert(path, tmp_path / "s", qid="query", label="grade").qids) == names
 
 
@@ -282,7 +282,7 @@ def test_a_late_text_makes_the_column_text_everywhere(tmp_path: Path, monkeypatc
         assert "written as text, except 'cheap'" in said
     schema = Schema("query", "grade", steps={"price": Number()})
     message = r"t\.csv: .*CSV conversion error to double: invalid value 'cheap'"
-    for call in (lambda: read_table(path, schema), lambda: [*TableReader(path, schema).chunks()]):
+    for call in (lambda: read_table(path, schema), lambda: [*table_chunks(path, schema)]):
         with pytest.raises(ValueError, match=message):
             call()
 
@@ -343,7 +343,7 @@ def test_string_views_in_parquet(tmp_path: Path):
     data = fit(path)
     assert data.schema is not None
     assert data.schema.categories["shop"].levels == ("a", "b", "c")
-    assert next(TableReader(path, data.schema).chunks()).features.shape == (ROWS, 1)
+    assert next(table_chunks(path, data.schema)).features.shape == (ROWS, 1)
     assert len(convert(path, tmp_path / "s", qid="query", label="grade")) == len(want)
 
 
@@ -353,7 +353,7 @@ def test_a_large_cell_that_fits_can_be_predicted(tmp_path: Path):
     made.to_csv(path := tmp_path / "t.csv", index=False)
     schema = Schema("query", "grade", steps={"price": Number()})
     want = read_table(path, schema)
-    got = np.concatenate([chunk.features for chunk in TableReader(path, schema).chunks()])
+    got = np.concatenate([chunk.features for chunk in table_chunks(path, schema)])
     np.testing.assert_array_equal(got, want.features)
     assert len(convert(path, tmp_path / "s", qid="query", label="grade")) == len(want)
 
@@ -650,7 +650,7 @@ def test_damaged_parquet_is_named(tmp_path: Path):
         lambda: load_table(path),
         lambda: fit(path),
         lambda: convert(path, tmp_path / "s", qid="query", label="grade"),
-        lambda: [*TableReader(path, Schema("query", steps={"price": Number()})).chunks()],
+        lambda: [*table_chunks(path, Schema("query", steps={"price": Number()}))],
     ):
         with pytest.raises(ValueError, match=r"t\.parquet: cannot be read: .*deserialize thrift"):
             call()

@@ -10,7 +10,7 @@ import pytest
 
 from ltr.datasets import Schema, read_table, table_files
 from ltr.datasets.column_steps import Number
-from ltr.datasets.conversion import TableReader
+from ltr.datasets.conversion import table_chunks
 from ltr.datasets.table_files import TableFiles
 
 ROWS = 60
@@ -71,10 +71,9 @@ def test_the_rows_are_those_of_the_whole_table(kind, tmp_path):
     path, used = write(tmp_path, frame(), kind), schema()
     whole = read_table(path, used, needs_label=False)
     order = np.argsort(whole.rows)
-    reader = TableReader(path, used)
     for _ in range(2):
         features, categories, queries, names, told = [], [], [], [], []
-        for chunk in reader.chunks(lambda *one, told=told: told.append(one)):
+        for chunk in table_chunks(path, used, lambda *one, told=told: told.append(one)):
             back = np.argsort(chunk.rows)
             features.append(chunk.features[back])
             categories.append(chunk.categories[back])
@@ -88,7 +87,7 @@ def test_the_rows_are_those_of_the_whole_table(kind, tmp_path):
         assert 0 < position <= size
         assert rows == ROWS
         assert max(map(len, features)) == 7
-    chunks = [*reader.keys()]
+    chunks = [*table_chunks(path, Schema("query"))]
     keys = [np.repeat(chunk.qids, chunk.lengths)[np.argsort(chunk.rows)] for chunk in chunks]
     assert np.concatenate(keys).tolist() == queries
 
@@ -112,7 +111,7 @@ def test_errors_name_the_table_and_the_row(kind, column, row, value, message, tm
         made["price"] = made["price"].astype(float)
     path = write(tmp_path, made, kind)
     for read in (
-        lambda: [*TableReader(path, schema()).chunks()],
+        lambda: [*table_chunks(path, schema())],
         lambda: read_table(path, schema(), needs_label=False),
     ):
         with pytest.raises(ValueError, match=message) as caught:
@@ -128,7 +127,7 @@ def test_text_among_numbers_is_an_error_of_arrow_with_the_file(kind, tmp_path):
     file, row = (path, 46) if kind == "csv" else (path / "b.csv", 16)  # Arrow counts the header
     message = rf"^{file}: cannot be read: .* Row #{row}: .* to double: invalid value 'cheap'"
     for read in (
-        lambda: [*TableReader(path, schema()).chunks()],
+        lambda: [*table_chunks(path, schema())],
         lambda: read_table(path, schema(), needs_label=False),
     ):
         with pytest.raises(ValueError, match=message):
@@ -139,7 +138,7 @@ def test_files_that_cannot_be_read(tmp_path):
     used = schema()
 
     def read(path: Path) -> None:
-        for _ in TableReader(path, used).chunks():
+        for _ in table_chunks(path, used):
             pass
 
     with pytest.raises(ValueError, match="path must"):
