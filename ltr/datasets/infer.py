@@ -81,7 +81,6 @@ class Inferred:
         steps: the step of each column of features or categories; categories have no levels yet.
         counts: for each category, and for each text column that is left out, how often each value
             occurs.
-        trained: the same counts, in the training rows only.
         left: a sentence for each text column that is left out because it has nearly as many
             distinct values as rows.
         coarse: the features of whole numbers for which rounding to float32 leaves at most half of
@@ -91,14 +90,11 @@ class Inferred:
 
     steps: Mapping[str, Step]
     counts: Mapping[str, Mapping[str, int]]
-    trained: Mapping[str, Mapping[str, int]]
     left: list[str]
     coarse: Mapping[str, tuple[int, int]]
 
 
-def infer_columns(
-    table: Rows, roles: Mapping[str, Any], trained: np.ndarray | None = None
-) -> Inferred:
+def infer_columns(table: Rows, roles: Mapping[str, Any]) -> Inferred:
     """Return how the columns of a table are used; see `Schema.infer`.
 
     If the table has dates or text, a pass finds the columns of dates. If the table has categories,
@@ -107,7 +103,6 @@ def infer_columns(
     Args:
         table: the table.
         roles: the names of columns by their use, as in the arguments of `Schema.infer`.
-        trained: bool (rows,), True for the training rows. Default: all rows.
 
     Raises:
         ValueError: see `Schema.infer`.
@@ -121,7 +116,7 @@ def infer_columns(
     plain = [name for name, step in steps.items() if isinstance(step, Number)]
     numbers = [WholeNumbers(name) for name in plain if _is_wide(columns.field(name).type)]
     categories = [name for name, step in steps.items() if isinstance(step, Category)]
-    levels = [Levels(name, trained) for name in categories]
+    levels = [Levels(name) for name in categories]
     rows = scan(table, [*levels, *numbers])
     for column in numbers:
         column.check()
@@ -139,8 +134,7 @@ def infer_columns(
             f"{shown_names([*given])}, got {shown_names(columns.names)}"
             + (f" ({'; '.join(left)})" if left else "")
         )
-    trained_counts = {column.name: column.trained for column in levels}
-    return Inferred(steps, counts, trained_counts, left, coarse)
+    return Inferred(steps, counts, left, coarse)
 
 
 def other_words(texts: Collection[str]) -> list[str] | None:
@@ -391,28 +385,21 @@ class WholeNumbers(Finder):
 class Levels(Finder):
     """Counts the values of a category.
 
-    Args:
-        name: the name of the column.
-        chosen: bool (rows,), True for the training rows. Default: all rows.
+    If there are more than `MOST_LEVELS` levels, the rare ones are dropped.
 
     Attributes:
         counts: how often each value occurs.
-        trained: the same counts, in the training rows only.
     """
 
-    def __init__(self, name: str, chosen: np.ndarray | None = None) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__(name)
         self.counts = Counter[str]()
-        self.trained = self.counts if chosen is None else Counter[str]()
-        self._chosen = chosen
 
     def add(self, part: pa.Table, row: int) -> None:
         """Count the next values."""
-        column = part.column(self.name)
-        _count(self.counts, column)
-        if self._chosen is not None:
-            kept = pa.array(self._chosen[row : row + len(column)])
-            _count(self.trained, column.filter(kept))
+        self.counts.update(count_levels(part.column(self.name)))
+        if len(self.counts) > MOST_LEVELS:
+            self.counts = Counter(dict(self.counts.most_common(MOST_LEVELS // 2)))
 
 
 def are_names(distinct: int, rows: int) -> bool:
@@ -482,15 +469,6 @@ def _assign(
             )
         steps[name] = Category(kind)
     return steps
-
-
-def _count(counts: Counter[str], column: pa.ChunkedArray) -> None:
-    """Count the next values of a category; if there are too many levels, drop the rare ones."""
-    counts.update(count_levels(column))
-    if len(counts) > MOST_LEVELS:
-        common = counts.most_common(MOST_LEVELS // 2)
-        counts.clear()
-        counts.update(dict(common))
 
 
 def _is_text(dtype: pa.DataType) -> bool:

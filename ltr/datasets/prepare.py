@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ltr.arrays import check_columns
+from ltr.datasets.column_steps import count_levels
 from ltr.datasets.infer import Rows, check_roles, infer_columns, no_column
 from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
 from ltr.datasets.lists import ListDataset
@@ -140,8 +142,14 @@ def prepare(
         if schema is None:
             documents = int(order.offsets[order.train])
             most = max_levels(documents) if callable(max_levels) else max_levels
-            trained = None if held is None else ~held[lists]
-            schema, message = _describe(frame, roles, most, trained)
+            schema, counts, message = _describe(frame, roles, most)
+            if held is not None:
+                trained = pa.array(~held[lists])
+                counts = {
+                    name: count_levels(frame.column(name).filter(trained))
+                    for name in schema.categories
+                }
+            schema = schema.with_levels(counts, most)
         data, numbers = frame_lists(frame, schema, exact=exact, order=order)
     if held is None:
         return Prepared(schema, data, None, message, numbers)
@@ -205,30 +213,25 @@ def scan_table(path: Path, *, max_levels: int, **roles: Any) -> Schema:
     """
     files = typed_files(path, _texts(roles))
     with naming(path):
-        schema, message = _describe(files, roles, max_levels)
+        schema, counts, message = _describe(files, roles, max_levels)
         warn_caller(message)
-        return schema
+        return schema.with_levels(counts, max_levels)
 
 
 def _describe(
-    table: Rows,
-    roles: Mapping[str, Any],
-    max_levels: int,
-    trained: np.ndarray | None = None,
-) -> tuple[Schema, str]:
-    """Return the schema of a table, and the notice about its columns; see `prepare`.
+    table: Rows, roles: Mapping[str, Any], max_levels: int
+) -> tuple[Schema, Mapping[str, Mapping[str, int]], str]:
+    """Return the schema of a table, the counts of its levels, and the notice about its columns.
 
     Args:
         table: the table.
         roles: see `prepare`.
         max_levels: see `Schema.fit_levels`.
-        trained: bool (rows,), whether each row is in a training list. Default: all are.
     """
-    inferred = infer_columns(table, roles, trained)
+    inferred = infer_columns(table, roles)
     keys = {key: name for key, name in roles.items() if key not in ("features", "categories")}
     schema = Schema(**keys, steps=inferred.steps)
-    message = notice(table, schema, inferred, max_levels, roles)
-    return schema.with_levels(inferred.trained, max_levels), message
+    return schema, inferred.counts, notice(table, schema, inferred, max_levels, roles)
 
 
 def _texts(roles: Mapping[str, Any]) -> set[str]:

@@ -100,9 +100,10 @@ def test_a_frame_does_not_copy_numbers():
 
 def test_rare_levels_are_forgotten_if_there_are_too_many(monkeypatch):
     monkeypatch.setattr(infer, "MOST_LEVELS", 4)
-    counts = Counter({"a": 5, "b": 4, "c": 1})
-    infer._count(counts, pa.chunked_array([["d", "e", "a"]]))
-    assert counts == {"a": 6, "b": 4}
+    levels = infer.Levels("shop")
+    levels.counts = Counter({"a": 5, "b": 4, "c": 1})
+    levels.add(pa.table({"shop": ["d", "e", "a"]}), 10)
+    assert levels.counts == {"a": 6, "b": 4}
 
 
 @pytest.mark.parametrize(("key", "message"), [("q", "a qid must be"), ("y", "a label must be")])
