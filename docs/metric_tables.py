@@ -71,7 +71,9 @@ def draw(found: dict[str, Any], path: Path) -> None:
         lists = [row["lists"] for row in found["ragged"]]
         each = [row["microseconds_a_list"][name] for row in found["ragged"]]
         axes.plot(lists, each, "o-", label=title.replace("`", ""))
-    axes.set(xscale="log", yscale="log", xlabel="lists in one update", ylabel="microseconds per list")
+    axes.set(
+        xscale="log", yscale="log", xlabel="lists in one update", ylabel="microseconds per list"
+    )
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     with matplotlib.rc_context({"svg.hashsalt": "ltr"}):
