@@ -595,6 +595,14 @@ class ListDataset(Dataset[dict[str, Any]]):
         lists = self.in_memory()
         return lists._with(_arrays={**lists._arrays, **arrays})
 
+    def divide_weights(self, divisor: float) -> "ListDataset":
+        """Return the lists with their weights divided by a number; no other array is copied."""
+        given = self._arrays["weight"]
+        weight = np.empty(len(given), np.float32)
+        # A quotient is rounded once, from float64, and no array of float64 is made.
+        np.divide(given, divisor, out=weight, dtype=np.float64, casting="same_kind")
+        return self._with(_arrays={**self._arrays, "weight": weight})
+
     def numbered(self) -> "ListDataset":
         """Return the same lists with `rows`: if they have none, documents are counted from 0.
 

@@ -45,6 +45,7 @@ class Prepared:
         exact_val: the same for `val`.
         list_weights: whether the weights are those of lists: equal within each list, so that they
             are factors of the lists' losses.
+        divided: whether the weights are divided by their mean, as the estimators do with weights.
     """
 
     schema: Schema
@@ -54,6 +55,7 @@ class Prepared:
     exact: np.ndarray | None = None
     exact_val: np.ndarray | None = None
     list_weights: bool = False
+    divided: bool = False
 
 
 def prepare(

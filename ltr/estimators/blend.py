@@ -416,10 +416,6 @@ class Blend(SavedEstimator):
             X_val = X if pair is None else tables.by_name(self, tables.with_rows(pair[0]))
             return data, X, X_val, note
         train, val = data.train.in_memory(), None if data.val is None else data.val.in_memory()
-        if train.weight is not None:  # a table's weights are divided by their mean too
-            own = [train.weight, val.weight if note and val is not None else None]
-            mean = np.concatenate([weights for weights in own if weights is not None]).mean()
-            train = train.with_arrays(weight=train.weight / mean)
         return replace(data, train=train, val=val), None, None, note
 
     def _default_trees(self, validated: bool) -> list[Any]:
@@ -545,7 +541,8 @@ def _fitted(
     ranker: Any = clone(given)
     if isinstance(ranker, NeuralRanker):
         own = None if val is None else val.lists
-        return ranker.fit(Prepared(train.schema, train.lists, own, list_weights=list_weights))
+        lists = Prepared(train.schema, train.lists, own, list_weights=list_weights, divided=True)
+        return ranker.fit(lists)
     takes = inspect.signature(ranker.fit).parameters
     arguments = _of_lists(takes, train, list_weights)
     if (library := library_of(ranker)) is not None:

@@ -83,10 +83,12 @@ def read_data(
     else:
         options: dict[str, Any] = {"max_levels": max_levels, "exact": exact}
         data = _read_rows(estimator, X, given, side, known, validation=validation, **options)
-    if not own or data.val is None:
+    held_out = data.val if own else None
+    data = _with_relative_weights(data, held_out)
+    if held_out is None:
         return data, ""
-    queries = len(data.train) + len(data.val)
-    return data, f"{len(data.val)} of {queries} queries held out for it, by a hash of the qid"
+    queries = len(data.train) + len(held_out)
+    return data, f"{len(held_out)} of {queries} queries held out for it, by a hash of the qid"
 
 
 def read_lists(
@@ -194,6 +196,29 @@ def _read_rows(
         wanted, got = ", ".join(prepared.schema.labels), ", ".join(labels) or "one label"
         raise ValueError(f"eval_set must have the labels of y, {wanted}, got {got}")
     return validated(prepared, frame.joined({prepared.schema.qid: names, **labels}))
+
+
+def _with_relative_weights(data: Prepared, held_out: ListDataset | None) -> Prepared:
+    """Return the data with the weights of the training lists divided by the mean of all weights.
+
+    Args:
+        data: the data.
+        held_out: the validation lists that were held out of the data, whose weights count in the
+            mean; or None.
+
+    Raises:
+        ValueError: all weights are 0.
+    """
+    if data.train.weight is None or data.divided:
+        return data
+    weights = []
+    for lists in (data.train, held_out):
+        if lists is not None and (weight := lists.weight) is not None:
+            weights.append(weight[lists.offsets[:-1]] if data.list_weights else weight)
+    mean = float(np.concatenate(weights).mean(dtype=np.float64))
+    if mean == 0:
+        raise ValueError("weights must be > 0 in float32 in some row, got 0 in all rows")
+    return replace(data, train=data.train.divide_weights(mean), divided=True)
 
 
 def _as_category(column: pa.ChunkedArray) -> pa.Array:

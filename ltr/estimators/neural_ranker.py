@@ -255,6 +255,7 @@ class NeuralRanker(SavedEstimator):
                 in the order of the sizes.
             sample_weight: (rows,), weights of the rows, which the loss uses as item weights; or
                 (queries,), weights of the lists, in the order of their first rows. Default: 1.
+                These weights, and those of lists, are divided by their mean.
             position: (rows,), the position at which each row was shown in its list, from 1. Only a
                 loss on clicks (`Unbiased`) needs positions; other losses ignore them.
             protected: (rows,), the protected group: above 0 for its rows. Only a penalty on

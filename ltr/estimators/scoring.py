@@ -119,6 +119,7 @@ class RankingEstimator(BaseEstimator):
             scores = self.predict(X, qid=qid, group=group) if len(labels) else np.empty(0)
             if sample_weight is not None:
                 weights, list_weights = tables.row_weights(sample_weight, groups, queries)
+                weights = weights if list_weights else weights / weights.mean()
         if not len(labels):
             raise ValueError("X must have at least one row for a metric, got none")
         means = []

@@ -234,8 +234,6 @@ def row_weights(
 ) -> tuple[np.ndarray, bool]:
     """Return a weight for each row, and whether `sample_weight` has one weight for each list.
 
-    The weights are divided by the mean of `sample_weight`.
-
     Args:
         sample_weight: see `NeuralRanker.fit`; or one weight for all rows.
         groups: (rows,), the index of each row's list.
@@ -257,7 +255,6 @@ def row_weights(
     if not (weights >= 0).all() or not 0 < weights.max() <= np.finfo(np.float32).max:
         raise ValueError("sample_weight must be finite, >= 0 and not 0 everywhere")
     of_lists = len(weights) != rows
-    weights = weights / weights.mean()
     return (weights[groups] if of_lists else weights), of_lists
 
 

@@ -116,7 +116,7 @@ def test_letor_text_has_the_columns_of_an_array(tmp_path):
 
 def test_weights_and_positions_come_from_the_lists():
     table = frame().assign(
-        weight=np.linspace(0.5, 1.5, 400),  # the mean is 1, as `fit` makes it
+        weight=np.linspace(0.5, 1.5, 400),
         shown=1 + np.arange(400) % 5,
     )
     X, y = table[["price", "stock", "shop"]], table["grade"]
@@ -128,6 +128,54 @@ def test_weights_and_positions_come_from_the_lists():
     np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="position must be given to fit, got None: Unbiased"):
         quick(loss=loss).fit(prepare(table.drop(columns="shown"), ROLES))
+
+
+def lists_of(table: pd.DataFrame, path: Path, **roles: Any) -> list[Any]:
+    """The lists of a table in all forms: prepared, on disk, and of the disk in memory."""
+    path.mkdir()
+    table.to_parquet(path / "weighted.parquet")
+    convert(path / "weighted.parquet", path / "weighted", **ROLES, **roles)
+    on_disk = path / "weighted"
+    return [prepare(table, {**ROLES, **roles}), on_disk, open_lists(on_disk).in_memory()]
+
+
+@pytest.mark.parametrize("kind", ["network", "blend"])
+def test_weights_are_relative_in_every_form_of_data(kind: str, tmp_path):
+    """Weights are divided by their mean, so a constant factor changes nothing, bit for bit."""
+    table = frame(240)
+    X, y, qid = table[["price", "stock", "shop"]], table["grade"], table["query"]
+    weight = np.random.default_rng(1).integers(1, 9, len(table)).astype(float)
+    trees = LGBMRanker(n_estimators=5, min_child_samples=3, n_jobs=1, verbose=-1)
+
+    def scores(*data: Any, **given: Any) -> np.ndarray:
+        ranker: Any = quick(members=1, max_epochs=2)
+        if kind == "blend":
+            ranker = Blend([ranker, trees], verbose=0)
+        return ranker.fit(*data, **given).predict(X)
+
+    expected = scores(X, y, qid=qid, sample_weight=weight)
+    assert not np.allclose(expected, scores(X, y, qid=qid), atol=1e-3)
+    assert np.array_equal(scores(X, y, qid=qid, sample_weight=weight * 1024), expected)
+    for factor in (1, 1024):
+        forms = lists_of(table.assign(w=weight * factor), tmp_path / str(factor), weight="w")
+        for lists in forms:
+            # trees compare the float32 numbers of lists
+            close = {"rtol": 1e-5, "atol": 1e-6} if kind == "blend" else {"rtol": 0}
+            np.testing.assert_allclose(scores(lists), expected, **close)
+    none = prepare(table.assign(w=0.0), {**ROLES, "weight": "w"})
+    with pytest.raises(ValueError, match="weights must be > 0 in float32 in some row, got 0"):
+        scores(none)
+
+
+def test_weights_of_prepared_lists_are_divided_by_the_mean_of_the_lists():
+    table = frame(240)
+    X, y, qid = table[["price", "stock", "shop"]], table["grade"], table["query"]
+    number, queries = pd.factorize(qid)
+    weight = 1.0 + np.arange(len(queries)) % 3
+    expected = quick().fit(X, y, qid=qid, sample_weight=weight)
+    roles = {**ROLES, "weight": "w"}
+    found = quick().fit(replace(prepare(table.assign(w=weight[number]), roles), list_weights=True))
+    assert np.array_equal(found.predict(X), expected.predict(X))
 
 
 @pytest.mark.parametrize(
