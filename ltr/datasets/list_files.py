@@ -115,7 +115,7 @@ def is_list_folder(path: Any) -> bool:
 
 
 def letor_schema(data: ListDataset) -> Schema:
-    """Return the schema of lists of LETOR text.
+    """Return the schema of lists of LETOR text; several labels are called y0, y1 and so on.
 
     >>> data = ListDataset.from_arrays([[1.0, 2.0]], labels=[0], qid=[7])
     >>> letor_schema(data).features
@@ -123,7 +123,10 @@ def letor_schema(data: ListDataset) -> Schema:
     """
     first = data.first_feature
     names = [str(number) for number in range(first, first + data.num_features)]
-    return Schema("qid", "label", steps=dict.fromkeys(names, Number()))
+    label: Any = "label"
+    if data.has_labels and (shape := data.between(0, 0).labels.shape)[1:]:
+        label = [f"y{i}" for i in range(shape[1])]
+    return Schema("qid", label, steps=dict.fromkeys(names, Number()))
 
 
 def _read_head(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Read what an estimator is trained on: lists, or a table X with labels, qids and weights."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -74,7 +74,8 @@ def read_data(
     given = {**dict.fromkeys(_ARGUMENTS), **given}
     own = given["eval_set"] is None and getattr(X, "val", None) is None
     if is_lists(X):
-        data = read_lists(X, given, side, known, validation)
+        labels = getattr(getattr(estimator, "loss", None), "names", ())
+        data = read_lists(X, given, side, known, validation, labels)
         if known is None:
             # LETOR text has the columns 1, 2, 3 and so on: no names, like those of an array.
             names = [*data.schema.steps]
@@ -97,6 +98,7 @@ def read_lists(
     side: Side,
     known: Schema | None,
     validation: float = 0,
+    labels: Sequence[str] = (),
 ) -> Prepared:
     """Return lists to train on, with validation lists if there are any.
 
@@ -108,15 +110,20 @@ def read_lists(
         known: the schema of the previous training run, which the columns must match; None for the
             first run.
         validation: the fraction of the queries to hold out if there are no validation lists.
+        labels: the names of several labels of lists that have no schema. Default: y0, y1 and so on.
 
     Raises:
         ValueError: another argument is given; `eval_set` is not a list of one data set; a side
-            input is missing; the columns do not match; or lists in memory have categories, but no
-            schema.
+            input is missing; the columns or the labels do not match; or lists in memory have
+            categories, but no schema.
     """
     eval_set = beside["eval_set"]
     refuse_beside({name: value for name, value in beside.items() if name != "eval_set"})
     prepared = _prepared("X", X, known, validation if eval_set is None else 0)
+    named = isinstance(X, Prepared) or prepared.train.schema is not None
+    if not named and known is None and 1 < len(labels) == len(prepared.schema.labels):
+        prepared = replace(prepared, schema=replace(prepared.schema, label=(*labels,)))
+    _check_labels("X", prepared, known or prepared.schema)
     inputs = {"position": prepared.train.position, "protected": prepared.train.protected}
     side(inputs, int(prepared.train.offsets[-1]))  # it checks them
     if eval_set is None:
@@ -126,8 +133,29 @@ def read_lists(
             "eval_set must be a list of one data set of lists if X is lists, got "
             f"a {type(eval_set).__name__}"
         )
-    val = _prepared("eval_set", eval_set[0], prepared.schema).train
-    return replace(prepared, val=val)
+    evaluation = _prepared("eval_set", eval_set[0], prepared.schema)
+    _check_labels("eval_set", evaluation, prepared.schema)
+    return replace(prepared, val=evaluation.train)
+
+
+def _check_labels(name: str, data: Prepared, schema: Schema) -> None:
+    """Raise a `ValueError` if lists do not have the labels of a schema, in its order.
+
+    Args:
+        name: what errors call the lists.
+        data: the lists. One label may have any name.
+        schema: the schema of the training.
+    """
+    lists = data.train
+    own = (lists.schema or data.schema).labels
+    count = sum(lists.between(0, 0).labels.shape[1:]) or 1
+    if count != len(own):
+        own = tuple(f"y{i}" for i in range(count))
+    if max(count, len(schema.labels)) > 1 and own != schema.labels:
+        got = ", ".join(own) if count > 1 else "one label"
+        raise ValueError(
+            f"{name} must have the labels {', '.join(schema.labels)} in this order, got {got}"
+        )
 
 
 def _read_rows(

@@ -257,6 +257,10 @@ def _score_lists(
                 f"the lists must have the model's {model.num_features} features, got "
                 f"{lists.num_features}"
             )
+    labels = getattr(model.schema, "labels", ())
+    own = source.schema if isinstance(source, Prepared) else lists.schema
+    if own is not None and {*own.labels} == {*labels}:
+        labels = own.labels  # which may be in another order
     if of_path and not is_list_folder(source):  # lines of text may be in another order than lists
         lists = lists.in_memory()
     for block in islice(lists.blocks(_BLOCK), share[0], None, share[1]):
@@ -265,7 +269,7 @@ def _score_lists(
         table, scores = keys_of(block, "qid"), scores[by_row]
         if block.has_labels:
             columns = block.labels[by_row].reshape(len(by_row), -1).T
-            names = ("label",) if len(columns) == 1 else getattr(model.schema, "labels", ())
+            names = ("label",) if len(columns) == 1 else labels
             if len(names) == len(columns):
                 for name, values in zip(names, columns, strict=True):
                     table = table.append_column(name, pa.array(values))

@@ -11,12 +11,13 @@ import pandas as pd
 import pytest
 from lightgbm import LGBMRanker
 from scipy.stats import rankdata
+from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 from ltr.datasets import ListDataset, convert, open_lists, read_letor, write_lists
 from ltr.datasets.prepare import prepare
 from ltr.estimators import Blend, Calibrated, NeuralRanker
-from ltr.losses import SoftmaxLoss, Unbiased
+from ltr.losses import SeveralLabels, SoftmaxLoss, Unbiased
 from ltr.models import LinearScorer, MLPScorer
 
 ROLES = {"qid": "query", "label": "grade"}
@@ -176,6 +177,44 @@ def test_weights_of_prepared_lists_are_divided_by_the_mean_of_the_lists():
     roles = {**ROLES, "weight": "w"}
     found = quick().fit(replace(prepare(table.assign(w=weight[number]), roles), list_weights=True))
     assert np.array_equal(found.predict(X), expected.predict(X))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_several_labels_of_lists_without_a_schema(named: bool, tmp_path):
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(240, 3)).astype(np.float32), rng.permutation(np.arange(240) // 8)
+    Y = np.stack([X[:, 0] > 0.5, X[:, 1] > 1], axis=1).astype(float)
+    Y[::5, 1] = np.nan
+    names = ["click", "buy"] if named else ["y0", "y1"]
+    losses = {name: (SoftmaxLoss(), weight) for name, weight in zip(names, (1.0, 2.0), strict=True)}
+    ranker = quick(loss=SeveralLabels(losses) if named else None)
+    expected = clone(ranker).fit(X, Y, qid=qid)
+    lists = ListDataset.from_arrays(X, Y, qid)
+    write_lists(lists, tmp_path / "lists")
+    for data in (lists, tmp_path / "lists"):
+        found = clone(ranker).fit(data)
+        assert np.array_equal(found.predict(X), expected.predict(X))
+        assert found.schema_.labels == expected.schema_.labels == tuple(names)
+    expected = f"eval_set must have the labels {', '.join(names)} in this order, got one label"
+    with pytest.raises(ValueError, match=expected):
+        clone(ranker).fit(lists, eval_set=[ListDataset.from_arrays(X, Y[:, 0], qid)])
+
+
+def test_several_labels_in_another_order(tmp_path):
+    """Training refuses them, and `score` finds them by their names."""
+    table = frame(240).assign(buy=lambda x: (x["stock"] > 3).astype(int))
+    for number, labels in enumerate((["grade", "buy"], ["buy", "grade"])):
+        table.to_parquet(tmp_path / "table.parquet")
+        convert(tmp_path / "table.parquet", tmp_path / str(number), qid="query", label=labels)
+    first, second = tmp_path / "0", tmp_path / "1"
+    ranker = quick(members=1, max_epochs=2, warm_start=True).fit(first)
+    for lists in (second, open_lists(second), prepare(second, {})):
+        assert ranker.score(lists) == ranker.score(first)
+        message = "must have the labels grade, buy in this order, got buy, grade"
+        with pytest.raises(ValueError, match=f"eval_set {message}"):
+            clone(ranker).fit(first, eval_set=[lists])
+        with pytest.raises(ValueError, match=f"X {message}"):
+            clone(ranker).fit(first).fit(lists)
 
 
 @pytest.mark.parametrize(
