@@ -31,7 +31,10 @@ def explain(parser: LineParser, args: list[str]) -> None:
     """
     add_model(parser)
     add = parser.add_argument
-    add("table", metavar="TABLE", help="CSV, Parquet or LETOR text: a file, a folder or a pattern")
+    about = (
+        "CSV, Parquet or LETOR text: a file, a folder or a pattern; or lists on disk, of numbers"
+    )
+    add("table", metavar="TABLE", help=about)
     add("--query", required=True, metavar="QID", help="whose documents to explain")
     add("--qid", metavar="COLUMN", help="of the queries; default: as in training")
     add("--top", type=at_least_one, default=5, metavar="N", help="documents; default: 5")
@@ -100,15 +103,24 @@ def _table(path: str, schema: "Schema") -> "pa.Table":
     """Return the schema's columns that a table has; LETOR text names features by numbers."""
     import numpy as np
 
-    from ltr.datasets.list_tables import is_letor, keys_of, load_lists, with_schema
+    from ltr.datasets.column_steps import Number
+    from ltr.datasets.list_tables import holds_lists, keys_of, load_lists, with_schema
     from ltr.datasets.table_files import load_columns
 
-    if not is_letor(path):
+    if not holds_lists(path):
         optional = {*schema.optional(needs_label=False), schema.doc_id or ""}
         return load_columns(path, schema, optional)[0].to_arrow()
     lists = with_schema(load_lists(path), schema)
+    for name, step in schema.steps.items():
+        if type(step) is not Number:  # lists have what the model computes with, not the values
+            raise CommandError(
+                f"{path} must hold numbers alone, got column {name!r}: {step}; give the table that "
+                "the lists were converted from"
+            )
     assert lists.rows is not None  # `load_lists` numbers them
     table = keys_of(lists, schema.qid)  # in the order of the rows, as the features must be
+    if schema.doc_id and "doc_id" in table.column_names:
+        table = table.rename_columns({"doc_id": schema.doc_id})
     for name, values in zip(schema.features, lists.features[np.argsort(lists.rows)].T, strict=True):
         table = table.append_column(name, [values])
     return table

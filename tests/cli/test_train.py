@@ -154,6 +154,25 @@ def test_lists_and_letor_text_need_no_names(ltr, table, letor_root):
     assert shown == [[x[3], x[2], f"{float(x[4]):.3f}"] for x in (first, second)]
 
 
+def test_lists_on_disk_are_explained_if_they_hold_numbers(ltr, table):
+    """They give what their table gives; the values of categories and dates are not in them."""
+    pytest.importorskip("shap")
+    ordered = pd.read_parquet("train.parquet").sort_values("query", kind="stable")
+    ordered.to_parquet("all.parquet", index=False)
+    ordered.drop(columns="shop").to_parquet("numbers.parquet", index=False)
+    for name in ("all", "numbers"):
+        given = (f"{name}.parquet", *COLUMNS)
+        assert ltr("convert", *given, "--output", f"{name}.lists", "--quiet").code == 0
+        assert ltr("train", *given, *QUICK, "--output", f"{name}.model").code == 0
+    files = "numbers.parquet", "numbers.lists"
+    answers = [ltr("explain", "numbers.model", name, "--query", "q9") for name in files]
+    expected, found = (x.out.replace(y, "") for x, y in zip(answers, files, strict=True))
+    assert found == expected != ""
+    answer = ltr("explain", "all.model", "all.lists", "--query", "q9")
+    assert answer.code == 2
+    assert "all.lists must hold numbers alone, got column 'shop': " in answer.err
+
+
 @pytest.mark.parametrize("more", [(), ("--with", "lightgbm")])
 def test_columns_relative_to_the_list_are_explained(ltr, table, more):
     pytest.importorskip("shap")
