@@ -21,6 +21,7 @@ from ltr.losses.several import SeveralLabels
 from ltr.losses.softmax import XENDCG, ListNet, SoftmaxLoss
 from ltr.ragged import list_ids, sum_lists
 from ltr.shapes import check_at_least, check_number
+from ltr.training.seeds import GENERATORS
 
 if TYPE_CHECKING:
     from ltr.metrics import RankingMetric
@@ -213,7 +214,7 @@ class Objective:
                     f"{len(self.labels)}"
                 )
             labels = self.labels
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        with GENERATORS, torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.manual_seed(zlib.crc32(scores.numpy().tobytes(), self.seed))
             if isinstance(self.loss, SeveralLabels):
                 gradient, hessian = self._several(self.loss, scores, labels, weights, lengths)

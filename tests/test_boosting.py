@@ -3,6 +3,8 @@
 import copy
 import itertools
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import lightgbm
 import numpy as np
@@ -612,3 +614,27 @@ def test_bad_labels_of_several(loss, labels, message):
         loss = SeveralLabels(pairs, scale=scale)
     with pytest.raises(ValueError, match=message):
         objective(loss, labels=labels)([0, 1], [0.0, 0.0], None, [2])
+
+
+class Slow(SoftmaxLoss):
+    """Draws a weight for each item, a while after its caller has seeded the generator."""
+
+    def per_list(self, *given, **others):
+        time.sleep(0.05)
+        return super().per_list(*given, **others) * torch.rand(()).clamp(min=0.1)
+
+
+def test_objectives_in_threads_do_not_share_random_numbers():
+    """Each thread seeds the generator of all threads by its own scores."""
+    rng = np.random.default_rng(0)
+    labels, lengths = rng.integers(0, 3, sum(LENGTHS)), np.array(LENGTHS)
+    several = rng.normal(size=(4, len(labels)))
+    own = objective(Slow())
+
+    def gradient(scores):
+        return own(labels, scores, None, lengths)[0]
+
+    expected = [gradient(scores) for scores in several]
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(gradient, several)]
+    np.testing.assert_array_equal(found, expected)

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,11 +37,6 @@ History = list[list[float]]
 _WARM_UP = 0.1
 """The learning rate rises during this fraction of a cycle's steps, at its beginning."""
 
-# All threads of a process share its random number generators. A fit seeds them, which would disturb
-# a fit in another thread, so only one thread fits at a time. A reentrant lock allows a callback to
-# fit another ranker.
-_FITTING = threading.RLock()
-
 
 def train(
     settings: Settings,
@@ -74,7 +68,7 @@ def train(
             its directions (`monotone`) are not those of `known`.
     """
     seed = int(check_random_state(settings.random_state).randint(np.iinfo(np.int32).max))
-    with _FITTING, own_random_numbers(), torch.inference_mode(False), torch.enable_grad():
+    with own_random_numbers(), torch.inference_mode(False), torch.enable_grad():
         torch.manual_seed(seed)
         if known is None:
             transform = copy.deepcopy(settings.transform).train()

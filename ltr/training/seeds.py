@@ -10,12 +10,20 @@ CPU.
 """
 
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
 import torch
+
+GENERATORS = threading.RLock()
+"""Held by the thread that seeds the global generators, which all threads of a process share.
+
+Without it, another thread would draw from the same numbers, or seed them again. The lock is
+reentrant, so a callback of a fit may fit another ranker.
+"""
 
 
 def seed_batch(
@@ -58,18 +66,22 @@ def seed_batch(
 
 @contextmanager
 def own_random_numbers() -> Iterator[None]:
-    """Restore the global generators of torch, numpy and random when the context ends."""
-    plain, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    cpu = torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    mps = torch.mps.get_rng_state() if torch.mps.is_available() else None
-    try:
-        yield
-    finally:
-        random.setstate(plain)
-        np.random.set_state(numpy)  # noqa: NPY002
-        torch.set_rng_state(cpu)
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
-        if mps is not None:
-            torch.mps.set_rng_state(mps)
+    """Restore the global generators of torch, numpy and random when the context ends.
+
+    Only one thread at a time is in such a context; any other thread waits.
+    """
+    with GENERATORS:
+        plain, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+        cpu = torch.get_rng_state()
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        mps = torch.mps.get_rng_state() if torch.mps.is_available() else None
+        try:
+            yield
+        finally:
+            random.setstate(plain)
+            np.random.set_state(numpy)  # noqa: NPY002
+            torch.set_rng_state(cpu)
+            if cuda:
+                torch.cuda.set_rng_state_all(cuda)
+            if mps is not None:
+                torch.mps.set_rng_state(mps)

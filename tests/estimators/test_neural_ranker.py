@@ -31,6 +31,7 @@ from ltr.metrics.functional import ndcg
 from ltr.models import LinearScorer, MLPScorer, RankingModel, Scorer
 from ltr.operators import SigmoidRank
 from ltr.reports import evaluate
+from ltr.training.seeds import own_random_numbers
 
 
 def frame(rows: int = 160, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
@@ -433,6 +434,26 @@ def test_random_state_holds_in_threads():
     for one in threads:
         one.join()
     assert [np.array_equal(one, expected) for one in found] == [True] * 4
+
+
+def test_random_state_holds_beside_other_seeds_in_a_thread():
+    """`contributions` and others take random numbers of their own while another thread fits."""
+    X, y, qid = frame()
+    expected = quick(scorer=Noisy()).fit(X, y, qid=qid).predict(X)
+    over = threading.Event()
+
+    def draw() -> None:
+        while not over.is_set():
+            with own_random_numbers():
+                np.random.seed(0)  # noqa: NPY002
+                torch.manual_seed(0)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    found = quick(scorer=Noisy()).fit(X, y, qid=qid).predict(X)
+    over.set()
+    thread.join()
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_failed_training_says_where_and_gives_the_random_numbers_back():
