@@ -579,3 +579,12 @@ def test_the_long_description_has_absolute_links(wheel: Path):
     assert len(links) > 3
     assert all(re.match("https?:", one) for one in links)
     assert "<!--" not in text
+
+
+@pytest.mark.slow  # each process imports ltr for itself, as it must
+@pytest.mark.parametrize("module", ["kernels/sorting", "cli/errors", "cli/predict"])
+def test_the_doctests_of_a_module_pass_alone(module: str):
+    """They register operators, look for a class by its name, and have a function called `test`."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"ltr/{module}.py"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout
