@@ -84,6 +84,15 @@ def one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
+def plural(count: float, one: str, several: str = "") -> str:
+    """Return the noun for a count; by default, the plural is the singular and "s".
+
+    >>> plural(1, "row"), plural(0, "row"), plural(2, "query", "queries")
+    ('row', 'rows', 'queries')
+    """
+    return one if count == 1 else several or f"{one}s"
+
+
 def printable(text: str) -> str:
     r"""Return the text with its control characters escaped, because a terminal would obey them.
 

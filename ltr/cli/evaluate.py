@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ltr.cli.arguments import LineParser, at_least_one, existing_file, new_file
 from ltr.cli.errors import CommandError
 from ltr.files import write_files
+from ltr.names import plural
 
 if TYPE_CHECKING:
     from ltr.metrics.named import Measure
@@ -193,7 +194,8 @@ def _notes(model: "Evaluated", given: Namespace, options: dict[str, Any]) -> Ite
         how = "" if given.qrels is None else ": left out" if given.skip_missing else how
         yield f"{model.name}: {model.missing:,} of {total:,} {lists} are missing{how}"
     if model.unjudged:
-        yield f"{model.name}: {model.unjudged:,} queries have no judgements: left out"
+        have = plural(model.unjudged, "query has", "queries have")
+        yield f"{model.name}: {model.unjudged:,} {have} no judgements: left out"
     yield from empty_notes(model, options)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ltr.cli.arguments import LineParser, at_least_one
 from ltr.cli.errors import CommandError
 from ltr.cli.models import add_model, find_model, load_model
-from ltr.names import nearest
+from ltr.names import nearest, plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +77,8 @@ def explain(parser: LineParser, args: list[str]) -> None:
     names = table.column(doc_id).take(rows) if doc_id in table.column_names else rows
     order = np.argsort(-explained.scores, kind="stable")
     print(
-        f"query {given.query}: {len(rows)} documents of {Path(given.table).name}. A score is "
+        f"query {given.query}: {len(rows)} {plural(len(rows), 'document')} of "
+        f"{Path(given.table).name}. A score is "
         f"{explained.base:.3f}, the mean of usual documents, plus what each column adds."
     )
     _print(explained, order[: given.top], [str(name) for name in np.asarray(names)])
@@ -138,7 +139,9 @@ def _print(explained: Any, rows: Any, names: list[str]) -> None:
         values, parts = explained.data.iloc[row], explained.values[row]
         line = {"rank": rank, "document": names[row], "score": f"{explained.scores[row]:.3f}"}
         line |= {explained.columns[j]: f"{_text(values.iloc[j])}: {parts[j]:+.2f}" for j in shown}
-        line |= {f"{len(hidden)} others": f"{parts[hidden].sum():+.2f}"} if len(hidden) else {}
+        if len(hidden):
+            others = f"{len(hidden)} {plural(len(hidden), 'other')}"
+            line[others] = f"{parts[hidden].sum():+.2f}"
         lines.append(line)
     print(f"\n{pd.DataFrame(lines).to_string(index=False)}\n")
 

@@ -3,6 +3,7 @@
 from itertools import islice
 
 from ltr.cli.arguments import LineParser, at_least_one, existing_file, new_file
+from ltr.names import plural
 
 _METHODS = ["rrf", "combsum", "combmnz", "borda", "condorcet"]
 _NORMALIZATIONS = ["min_max", "z", "rank", "none"]
@@ -53,4 +54,5 @@ def fuse(parser: LineParser, args: list[str]) -> None:
     fused = {qid: dict(islice(scores.items(), given.top_k)) for qid, scores in fused.items()}
     write_run(given.output, fused, given.tag)
     count = sum(map(len, fused.values()))
-    print(f"wrote {given.output}: {len(fused):,} queries, {count:,} documents")
+    queries = f"{len(fused):,} {plural(len(fused), 'query', 'queries')}"
+    print(f"wrote {given.output}: {queries}, {count:,} {plural(count, 'document')}")

@@ -15,7 +15,7 @@ from ltr.cli.errors import CommandError
 from ltr.cli.models import add_model, load_calibration, load_model
 from ltr.cli.on_ray import add_workers, connect, on_worker
 from ltr.files import atomic_write, made_folder, name_full_disk, temporary_beside
-from ltr.names import nearest
+from ltr.names import nearest, plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,7 @@ def predict(parser: LineParser, args: list[str]) -> None:
     add_workers(parser)
     given = parser.parse_args(args)
     rows = write_scores(given, given.output, given.workers)
-    print(f"wrote {given.output}: {rows} rows")
+    print(f"wrote {given.output}: {rows} {plural(rows, 'row')}")
 
 
 _OF_RECIPES = {"-c", "--config", "--help-all", "--data", "--model", "--trainer", "--ckpt_path"}

@@ -19,6 +19,7 @@ from ltr.cli.arguments import (
 )
 from ltr.cli.errors import CommandError
 from ltr.files import check_path
+from ltr.names import plural
 
 if TYPE_CHECKING:
     from ltr.losses import RankingLoss
@@ -102,7 +103,9 @@ def train(parser: LineParser, args: list[str]) -> None:
     ranker.fit(data)
     ranker.save(out)
     held = "none" if data.val is None else len(data.val)
-    trained = f"trained on {len(data.train)} queries, {data.train.offsets[-1]} documents"
+    queries, documents = len(data.train), data.train.offsets[-1]
+    trained = f"trained on {queries} {plural(queries, 'query', 'queries')}, "
+    trained += f"{documents} {plural(documents, 'document')}"
     print(f"wrote {given.output}: {trained}; {held} held out to stop early")
     print(_NEXT.format(given.output))
 

@@ -9,6 +9,7 @@ from ltr.arrays import as_numbers, list_numbers
 from ltr.clicks.evaluation import LogEstimate
 from ltr.metrics.comparison import Interval, text_table
 from ltr.metrics.resampling import normal_quantile
+from ltr.names import plural
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,10 @@ class ClickwiseEvaluation:
                 rows.append([name, str(found.new), str(found.baseline), difference])
         head = ["", f"new {level}", f"logged {level}", f"difference {level}"]
         caption = (
-            f"{self.sessions:,} sessions, {self.clicked:,.0f} clicks that count as "
+            f"{self.sessions:,} {plural(self.sessions, 'session')}, {self.clicked:,.0f} "
+            f"{plural(round(self.clicked), 'click that counts', 'clicks that count')} as "
             f"{self.effective:,.0f} of equal weight (largest: {self.largest:.3g}); normal "
-            f"intervals over {self.units:,} units"
+            f"intervals over {self.units:,} {plural(self.units, 'unit')}"
         )
         return "\n".join([*text_table(head, rows), caption])
 

@@ -12,6 +12,7 @@ from ltr.clicks.position_bias import PositionBias, inverse_propensity_weights
 from ltr.gains import log2_discount
 from ltr.metrics.comparison import Interval, text_table
 from ltr.metrics.resampling import normal_quantile
+from ltr.names import plural
 from ltr.shapes import check_top_k
 
 
@@ -73,8 +74,10 @@ class LogEvaluation:
         level = f"[{100 * self.confidence:g}%]"
         head = ["", f"new {level}", f"baseline {level}", f"difference {level}"]
         caption = (
-            f"{self.sessions:,} sessions, {self.clicked:,.0f} clicks that count as "
-            f"{self.effective:,.0f} of equal weight; normal intervals over {self.units:,} units"
+            f"{self.sessions:,} {plural(self.sessions, 'session')}, {self.clicked:,.0f} "
+            f"{plural(round(self.clicked), 'click that counts', 'clicks that count')} as "
+            f"{self.effective:,.0f} of equal weight; normal intervals over {self.units:,} "
+            f"{plural(self.units, 'unit')}"
         )
         return "\n".join([*text_table(head, rows), caption])
 

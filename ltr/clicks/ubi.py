@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ltr.arrays import pc
 from ltr.files import check_path
-from ltr.names import one_line
+from ltr.names import one_line, plural
 from ltr.shapes import check_whole
 
 if TYPE_CHECKING:
@@ -60,9 +60,12 @@ class UbiLog:
 
     def __str__(self) -> str:
         rows = self.rows
+        counts: Any = rows[["session", "qid"]].nunique()
+        showings, queries = counts["session"], counts["qid"]
         lines = [
-            f"{self.events:,} events: {len(rows):,} documents in {rows['session'].nunique():,} "
-            f"showings of {rows['qid'].nunique():,} queries, {rows['click'].sum():,} clicked"
+            f"{self.events:,} {plural(self.events, 'event')}: {len(rows):,} "
+            f"{plural(len(rows), 'document')} in {showings:,} {plural(showings, 'showing')} of "
+            f"{queries:,} {plural(queries, 'query', 'queries')}, {rows['click'].sum():,} clicked"
         ]
         for title, counts in (("left out", self.left_out), ("kept", self.told)):
             lines += [f"{title}: {n:,} {reason}" for reason, n in counts.items() if n]
@@ -116,7 +119,7 @@ def read_ubi(
     >>> _ = path.write_text(chr(10).join(map(json.dumps, [*log, {"action_name": "x"}])))
     >>> found = read_ubi(path)
     >>> print(found)
-    4 events: 2 documents in 1 showings of 1 queries, 1 clicked
+    4 events: 2 documents in 1 showing of 1 query, 1 clicked
     left out: 1 events without a query_id
     >>> print(found.rows)
       session    qid doc_id  position  click  label

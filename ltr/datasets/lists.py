@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 
 from ltr.arrays import as_names, as_numbers, as_texts, is_absent
 from ltr.datasets.schema import Schema
+from ltr.names import plural
 from ltr.shapes import check_at_least
 
 FIT_VALUES = 1 << 28
@@ -47,15 +48,16 @@ class ListSummary:
     def __str__(self) -> str:
         relevant = "there are no labels"
         if self.without_relevant is not None:
-            relevant = f"{self.without_relevant} have no relevant document"
-        columns = f"{self.features} features"
+            have = plural(self.without_relevant, "has", "have")
+            relevant = f"{self.without_relevant} {have} no relevant document"
+        columns = f"{self.features} {plural(self.features, 'feature')}"
         if self.categories:
-            named = "category" if self.categories == 1 else "categories"
-            columns += f" and {self.categories} {named}"
+            columns += f" and {self.categories} {plural(self.categories, 'category', 'categories')}"
         return (
-            f"{self.lists} lists, {self.documents} documents, {columns}; "
-            f"the longest list has {self.longest} documents, {relevant}, "
-            f"{self.of_one} have one document (all are kept)"
+            f"{self.lists} {plural(self.lists, 'list')}, {self.documents} "
+            f"{plural(self.documents, 'document')}, {columns}; the longest list has "
+            f"{self.longest} {plural(self.longest, 'document')}, {relevant}, "
+            f"{self.of_one} {plural(self.of_one, 'has', 'have')} one document (all are kept)"
         )
 
 

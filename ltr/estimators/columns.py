@@ -11,6 +11,7 @@ from ltr.datasets import ListDataset, Schema
 from ltr.estimators.scoring import mean_gain, values_of_dataset
 from ltr.metrics.named import ranking_measure
 from ltr.models import RankingModel
+from ltr.names import plural
 
 _CLEAR = 2.0
 """A column is always kept if shuffling it costs more than this many standard errors."""
@@ -120,7 +121,8 @@ def choose_columns(
     for position, name in enumerate(weak):
         cost, error = costs[name]
         if position < len(dropped):
-            together = f"with {len(dropped) - 1} others" if len(dropped) > 1 else "alone"
+            others = len(dropped) - 1
+            together = f"with {others} {plural(others, 'other')}" if others else "alone"
             why = f"dropped: shuffled {together} it costs {joint[0]:.4f} +- {joint[1]:.4f} of "
         else:
             why = f"kept: alone it costs {cost:.4f} +- {error:.4f}, but more with others, of "

@@ -18,6 +18,7 @@ from ltr.estimators.importance import (
 )
 from ltr.estimators.mixed_rows import Mixed, has_relative, mixed_scores
 from ltr.models.trees import library_of
+from ltr.names import plural
 from ltr.plots import bar_axes
 from ltr.shapes import check_at_least
 from ltr.training.seeds import own_random_numbers
@@ -119,7 +120,8 @@ class Contributions:
         names, left = names[:most], sizes[most:]
         sizes = sizes[:most]
         if len(left):
-            names, sizes = [*names, f"{len(left)} others"], np.r_[sizes, left.sum()]
+            others = f"{len(left)} {plural(len(left), 'other')}"
+            names, sizes = [*names, others], np.r_[sizes, left.sum()]
         axes = bar_axes(axes, names, label, "Contributions.plot", 1.2 + 0.3 * len(names))
         colors = ["tab:green" if size > 0 else "tab:red" for size in sizes]
         axes.barh(range(len(names)), sizes, color=colors)
@@ -130,7 +132,8 @@ class Contributions:
         largest = sizes.sort_values(ascending=False, kind="stable").head(10)
         exact = "drawn orders of the columns" if self.method == "shap" else "exact"
         head = (
-            f"{len(self.scores)} rows, {len(self.columns)} columns, base value {self.base:.4f}; "
+            f"{len(self.scores)} {plural(len(self.scores), 'row')}, {len(self.columns)} "
+            f"{plural(len(self.columns), 'column')}, base value {self.base:.4f}; "
             f"{self.method} ({exact})\nmean size of a contribution:"
         )
         return "\n".join([head, largest.map("{:.4f}".format).to_string()])

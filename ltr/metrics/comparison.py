@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ltr.arrays import as_numbers
 from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
+from ltr.names import plural
 from ltr.plots import bar_axes, draw_interval
 from ltr.shapes import check_at_least, check_choice, check_fraction, check_whole
 
@@ -101,7 +102,8 @@ class Comparison:
             how += "; all flips of signs" + ("" if all(exact) else " where p has a *")
         left_out = f", {self.left_out:,} left out" if self.left_out else ""
         note = f"{self.note}; " if self.note else ""
-        return f"{note}{self.lists:,} lists{left_out}; paired {self.test} test, {how}"
+        lists = f"{self.lists:,} {plural(self.lists, 'list')}"
+        return f"{note}{lists}{left_out}; paired {self.test} test, {how}"
 
     def __str__(self) -> str:
         return "\n".join([*text_table(*self._cells()), self.caption])

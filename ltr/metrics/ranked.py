@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.sorting import descending_order, in_list_order
+from ltr.names import plural
 from ltr.shapes import (
     check_choice,
     check_lists,
@@ -226,13 +227,15 @@ def list_values(values: Tensor, defined: Tensor, lists: Ranked, empty: Empty) ->
         real = torch.zeros_like(defined)
     undefined = ~defined if real is None else real & ~defined
     if empty == "error":
-        lists = lists.check(
-            undefined, lambda: f"empty is 'error' and {int(undefined.sum())} lists have no value"
-        )
+        lists = lists.check(undefined, lambda: _without_value(int(undefined.sum())))
     fill = torch.nan if isinstance(empty, str) else float(empty)
     values = torch.where(defined, values, fill)
     values = values if real is None else torch.where(real, values, torch.nan)
     return ListValues(values, undefined, lists.wrong)
+
+
+def _without_value(count: int) -> str:
+    return f"empty is 'error' and {count} {plural(count, 'list has', 'lists have')} no value"
 
 
 def check_labels(lists: Ranked, max_label: float | None) -> Ranked:

@@ -10,6 +10,7 @@ import numpy as np
 from ltr.arrays import as_names, as_numbers, list_numbers
 from ltr.metrics.comparison import Interval, check_draws, text_table
 from ltr.metrics.named import AnyMeasure, Metric, as_measures
+from ltr.names import plural
 from ltr.reports.evaluated import evaluate_table
 from ltr.reports.scored_tables import Scored
 from ltr.shapes import check_choice
@@ -101,8 +102,10 @@ class JudgeAgreement:
         ]
         lines = text_table(head, rows)
         lines.append(f"alpha ({self.level}): {self.alpha}; kappa with {self.weights} weights")
-        left_out = f"; {self.left_out:,} rows with fewer than two grades" if self.left_out else ""
-        lines.append(f"{self.rows:,} rows of {len(self.qids):,} queries{left_out}")
+        rows_left = f"{self.left_out:,} {plural(self.left_out, 'row')}"
+        left_out = f"; {rows_left} with fewer than two grades" if self.left_out else ""
+        queries = f"{len(self.qids):,} {plural(len(self.qids), 'query', 'queries')}"
+        lines.append(f"{self.rows:,} {plural(self.rows, 'row')} of {queries}{left_out}")
         if len(self.pairs) == 1:
             (pair,) = self.pairs
             names = [f"{grade:g}" for grade in self.grades]

@@ -9,6 +9,7 @@ import numpy as np
 
 from ltr.arrays import list_numbers
 from ltr.metrics.comparison import Interval, check_draws, text_table
+from ltr.names import plural
 from ltr.reports.judges import read_grades
 
 _BLOCKS = 20  # the jackknife leaves out one of this many groups of queries at a time
@@ -56,8 +57,10 @@ class MergedGrades:
         known = ~np.isnan(self.best)
         changed = int((self.best[known] != self.majority[known]).sum())
         lines.append(
-            f"{len(self.best):,} rows; the most probable grade of {changed:,} is not that of the "
-            "majority" + (f"; nobody graded {self.ungraded:,} rows" if self.ungraded else "")
+            f"{len(self.best):,} {plural(len(self.best), 'row')}; the most probable grade of "
+            f"{changed:,} is not that of the majority"
+            + f"; nobody graded {self.ungraded:,} {plural(self.ungraded, 'row')}"
+            * bool(self.ungraded)
         )
         return "\n".join(lines)
 

@@ -13,6 +13,7 @@ from ltr.compressed import open_text
 from ltr.files import atomic_write
 from ltr.metrics.joined import trec_order
 from ltr.metrics.trec import Qrels, Run, read_qrels, read_run
+from ltr.names import plural
 from ltr.shapes import check_at_least, check_choice, check_flag, check_number, check_whole
 
 Unjudged = Literal["irrelevant", "drop"]
@@ -52,7 +53,8 @@ class CandidateLists:
         documents = sum(len(row["documents"]) for row in self.rows)
         relevant = sum(label > 0 for row in self.rows for label in row["labels"])
         lines = [
-            f"{len(self.rows):,} lists, {documents:,} documents, {relevant:,} of them relevant"
+            f"{len(self.rows):,} {plural(len(self.rows), 'list')}, {documents:,} "
+            f"{plural(documents, 'document')}, {relevant:,} of them relevant"
         ]
         width = max((len(f"{count:,}") for count in self.dropped.values()), default=0)
         lines += [f"  {count:>{width},}  {reason}" for reason, count in self.dropped.items()]
@@ -114,7 +116,7 @@ def lists_from_run(
     >>> lists.rows[0]["documents"], lists.rows[0]["labels"]
     (['red cat', 'blue cat', 'dog'], [0, 2, 0])
     >>> print(lists_from_run(run, {"q": {"b": 2}}, {"q": "cat"}, texts, skip=0.5))
-    1 lists, 2 documents, 1 of them relevant
+    1 list, 2 documents, 1 of them relevant
       1  not judged, and as good as a relevant one
     """
     check_at_least("depth", depth, 1)

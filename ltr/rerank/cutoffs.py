@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ltr.arrays import as_numbers, as_scores, check_labels, list_numbers, rank
+from ltr.names import plural
 from ltr.shapes import check_choice, check_fraction
 
 Risk = Literal["none", "recall"]
@@ -59,8 +60,8 @@ class Cutoff:
         left_out = f"; {self.left_out:,} without a relevant document" if self.left_out else ""
         return (
             f"keep {value}: at most {100 * self.risk:g} % {what}\n"
-            f"on {self.lists:,} lists: {100 * self.observed:.2f} %, and {100 * self.kept:.1f} % of "
-            f"the documents are kept{left_out}"
+            f"on {self.lists:,} {plural(self.lists, 'list')}: {100 * self.observed:.2f} %, and "
+            f"{100 * self.kept:.1f} % of the documents are kept{left_out}"
         )
 
 

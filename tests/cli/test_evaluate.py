@@ -117,7 +117,7 @@ def test_several_runs_are_compared_with_the_first(ltr, files):
     assert str(expected) in answer.out
     assert "b: 1 of 13 judged" not in answer.out
     assert "b: 1 of 12 judged queries are missing: counted as empty lists" in answer.out
-    assert "b: 1 queries have no judgements: left out" in answer.out
+    assert "b: 1 query has no judgements: left out" in answer.out
     position = written["qids"].index("q5")
     assert written["values"]["b"]["map"][position] == 0
     ltr("evaluate", "a.run", "b.run.gz", *args, "--skip-missing", "--test", "bootstrap")
@@ -219,7 +219,7 @@ def test_empty_lists(ltr, files):
     assert skipped["mean"]["mean"] == pytest.approx(zero["mean"]["mean"] * 12 / 11)
     answer = ltr("evaluate", "t.csv", "--empty", "error")
     assert answer.code == 2
-    assert answer.err == "ltr evaluate: empty is 'error' and 1 lists have no value\n"
+    assert answer.err == "ltr evaluate: empty is 'error' and 1 list has no value\n"
 
 
 def test_lists_of_very_different_lengths(ltr):

@@ -91,9 +91,9 @@ def test_lists_are_counted_and_reported(tmp_path: Path, messages: list[str]):
     data.dataset("test")
     assert (
         "train: 3 lists, 5 documents, 2 features; the longest list has 2 documents, "
-        "1 have no relevant document, 1 have one document (all are kept)"
+        "1 has no relevant document, 1 has one document (all are kept)"
     ) in messages
-    assert sum("test: 1 lists" in message for message in messages) == 1
+    assert sum("test: 1 list, " in message for message in messages) == 1
     assert not any(message.startswith("predict") for message in messages)
 
 

@@ -79,6 +79,11 @@ def test_summary():
         "3 lists, 4 documents, 2 features; the longest list has 2 documents, "
         "2 have no relevant document, 2 have one document (all are kept)"
     )
+    one = ListDataset.from_arrays([[1.0]], labels=[0], qid=[7]).summary()
+    assert str(one) == (
+        "1 list, 1 document, 1 feature; the longest list has 1 document, "
+        "1 has no relevant document, 1 has one document (all are kept)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -541,7 +541,7 @@ def test_an_error_in_a_later_chunk_leaves_nothing_behind(monkeypatch):
     monkeypatch.setattr(import_module("ltr.ragged"), "CHUNK_POSITIONS", 1)
     metric = MRR(empty="error")
     scores, ids = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 1, 1])
-    with pytest.raises(ValueError, match="empty is 'error' and 1 lists have no value"):
+    with pytest.raises(ValueError, match="empty is 'error' and 1 list has no value"):
         metric.update(scores, torch.tensor([1, 0, 0]), ids)
     assert metric.sums.tolist() == [0, 0, 0, 0]
 

@@ -462,7 +462,7 @@ def test_lists_without_a_value(metric):
     assert metric(scores, labels, empty="skip").item() == 1
     each = metric(scores, labels, empty="skip", reduction="none")
     assert each[1].isnan()
-    with pytest.raises(ValueError, match="empty is 'error' and 1 lists have no value"):
+    with pytest.raises(ValueError, match="empty is 'error' and 1 list has no value"):
         metric(scores, labels, empty="error")
     with pytest.raises(ValueError, match=r"empty.*'none'"):
         metric(scores, labels, empty="none")

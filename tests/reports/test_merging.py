@@ -96,7 +96,7 @@ def test_rows_that_nobody_graded_have_no_label():
     assert np.isnan([found.labels[-1], found.best[-1], found.majority[-1]]).all()
     assert np.isnan(found.posterior[-1]).all()
     assert not np.isnan(found.labels[:-1]).any()
-    assert "nobody graded 1 rows" in str(found)
+    assert "nobody graded 1 row" in str(found)
 
 
 def test_the_majority_of_equal_votes_is_their_mean():
