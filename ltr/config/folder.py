@@ -59,12 +59,10 @@ def configs(values: Mapping[str, Any], unsaved: dict[str, str]) -> dict[str, Any
 
     Args:
         values: the objects.
-        unsaved: a dict to fill with the reason for each object that has no configuration. A warning
-            gives the reason too.
+        unsaved: a dict to fill with the reason for each object that has no configuration.
 
     >>> unsaved = {}
-    >>> with warnings.catch_warnings(action="ignore"):
-    ...     configs({"sizes": (1, 2), "gain": lambda x: x}, unsaved), [*unsaved]
+    >>> configs({"sizes": (1, 2), "gain": lambda x: x}, unsaved), [*unsaved]
     ({'sizes': [1, 2], 'gain': None}, ['gain'])
     """
     configurations = {}
@@ -73,10 +71,6 @@ def configs(values: Mapping[str, Any], unsaved: dict[str, str]) -> dict[str, Any
             configurations[name] = to_config(value)
         except ValueError as error:
             configurations[name], unsaved[name] = None, str(error)
-            warnings.warn(
-                f"{name} was not saved; give it again to load the model: {error}",
-                stacklevel=5,
-            )
     return configurations
 
 
@@ -84,6 +78,8 @@ def write_folder(
     folder: str | PathLike[str], saved: Saved, beside: Mapping[str, bytes] | None = None
 ) -> None:
     """Write a model into a folder, replacing an older model.
+
+    A warning names each object that has no configuration; see `configs`.
 
     Args:
         folder: the folder, made if it is missing. Other files in it stay.
@@ -106,6 +102,9 @@ def write_folder(
     True
     """
     folder = Path(folder)
+    for name, reason in saved.config.get("unsaved", {}).items():
+        text = f"{name} was not saved; give it again to load the model: {reason}"
+        warnings.warn(text, stacklevel=3)
     state = {}
     for name, part in saved.parts.items():
         if part is not None:

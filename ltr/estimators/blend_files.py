@@ -89,8 +89,7 @@ def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
 
 
 def _neural_content(name: str, ranker: NeuralRanker) -> dict[str, Any]:
-    with warnings.catch_warnings(action="ignore"):  # below, an unsaved parameter raises an error
-        saved = content(ranker)
+    saved = content(ranker)
     for part, reason in saved["unsaved"].items():
         raise ValueError(f"rankers must all have a safe format, got {name}: {part}: {reason}")
     return saved

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import warnings
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,20 @@ def test_every_format(blend, tmp_path):
     twice = Blend.load(tmp_path / "again")
     np.testing.assert_array_equal(twice.predict(new), blend.predict(new))
     assert clone(twice).fit(X, y, qid=qid).predict(new).shape == (60,)
+
+
+def test_saving_hides_no_warning(tmp_path, monkeypatch):
+    """All threads share the filters of warnings, so a save must leave them as they are."""
+    blend, _ = blend_of(network())
+    read = NeuralRanker.get_params
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        warnings.warn("of another thread", stacklevel=2)
+        return read(self, deep)
+
+    monkeypatch.setattr(NeuralRanker, "get_params", get_params)
+    with pytest.warns(UserWarning, match="of another thread"):
+        blend.save(tmp_path)
 
 
 def test_arrays(tmp_path):
