@@ -391,10 +391,11 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     def _of(self, name: str, positions: np.ndarray) -> Any:
         """Return the values of the documents at these positions of an array, as a copy."""
-        values = _take(self._arrays[name], positions)
+        values: Any = _take(self._arrays[name], positions)
         if name == "features" and self._columns is not None:
-            values = values[:, self._columns]
-            values[:, self._columns < 0] = 0
+            known, stored = self._columns >= 0, values
+            values = np.zeros((len(stored), len(known)), stored.dtype)
+            values[:, known] = stored[:, self._columns[known]]
         if name == "categories" and self._codes is not None:
             values = np.stack([codes[values[:, column]] for column, codes in self._codes], axis=1)
         return values

@@ -109,6 +109,19 @@ def test_select_and_widen():
         data().widen(1)
 
 
+def test_lists_without_features_are_widened(tmp_path):
+    """A document may have categories alone."""
+    codes, offsets = np.array([[1], [2], [1]]), np.array([0, 2, 3])
+    bare = ListDataset(np.empty((3, 0), np.float32), None, offsets, ["a", "b"], categories=codes)
+    write_lists(bare, tmp_path / "lists")
+    for lists in (bare, open_lists(tmp_path / "lists")):
+        wide = lists.widen(2)
+        assert wide.features.tolist() == [[0, 0]] * 3
+        assert wide.select([1]).in_memory().features.tolist() == [[0, 0]]
+        assert wide[0]["features"].tolist() == [[0, 0]] * 2
+        assert wide.take_features(np.array([1, -1, 0])).features.shape == (3, 3)
+
+
 @pytest.mark.parametrize("wrong", [[-1], [3], [True, False, True], [0.5]])
 def test_numbers_of_lists_to_select(wrong, tmp_path):
     write_lists(data(), tmp_path)
