@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ltr.columns import CATEGORY_KINDS, ISO_DATES, Zone, steps_of
-from ltr.datasets.column_steps import STEPS, Category, Date, Step, count_levels
+from ltr.datasets.column_steps import STEPS, Category, Date, Step, count_levels, or_nulls
 from ltr.datasets.frames import Frame
 from ltr.datasets.infer import infer_columns, no_column
 from ltr.names import shown_names
@@ -197,6 +197,20 @@ class Schema:
         types |= {name: step.text_type for name, step in self.steps.items()}
         names = [self.qid] if self.doc_id is None else [self.qid, self.doc_id]
         return types | dict.fromkeys(names, pa.string())
+
+    def check(self, table: Any, optional: Collection[str] = ()) -> None:
+        """Compare a table with this schema, column by column; `read_table` makes the same checks.
+
+        Args:
+            table: an Arrow table, or a `Frame`.
+            optional: columns that may be missing.
+
+        Raises:
+            ValueError: a column is missing, or has values of another type than in this schema.
+        """
+        self.check_names(table.column_names, optional)
+        for name, step in self.steps.items():
+            step.check(name, or_nulls(table.column(name)).type)
 
     def check_names(self, names: Collection[str], optional: Collection[str] = ()) -> None:
         """Raise a `ValueError` if a table lacks a column of the schema.

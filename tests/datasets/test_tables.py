@@ -104,6 +104,9 @@ def test_a_schema_is_plain_data():
 def test_columns_match_by_name():
     schema = infer(load_table(FRAME))
     new = FRAME[["shop", "doc", "stock", "query", "price", "new"]].assign(more=1)
+    schema.check(load_table(new), optional={"grade"})
+    with pytest.raises(ValueError, match="grade"):
+        schema.check(load_table(new))
     data = read_table(new, schema, needs_label=False)
     assert not data.has_labels
     assert "labels" not in data[0]
