@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.cli.arguments import LineParser, at_least_one
 from ltr.cli.errors import CommandError
-from ltr.cli.models import add_model, find_model, load_model
+from ltr.cli.models import add_model, load_model
 from ltr.names import nearest, plural
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ def explain(parser: LineParser, args: list[str]) -> None:
     import numpy as np
 
     from ltr.datasets.reading import group_rows
-    from ltr.estimators import Blend, contributions
-    from ltr.models.blend import BlendModel
+    from ltr.estimators import contributions
 
     model = load_model(given)
     schema = model.schema
@@ -63,8 +62,6 @@ def explain(parser: LineParser, args: list[str]) -> None:
     usual = np.unique(np.linspace(0, len(lists) - 1, _USUAL).astype(int))
     if model.looks_at_list:  # columns relative to the list need whole lists
         usual = np.flatnonzero(np.isin(lists, lists[usual]))
-        if isinstance(model, BlendModel):
-            model = Blend.load(find_model(given.model), trust=given.trust)
     _import_shap()
     explained = contributions(
         model,

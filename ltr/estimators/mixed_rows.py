@@ -12,13 +12,11 @@ from ltr.datasets.coded import Coded
 from ltr.datasets.list_tables import of_columns
 from ltr.datasets.reading import RowOrder
 from ltr.estimators import tables as tables
-from ltr.estimators.blend import Blend
 from ltr.estimators.calibration import Calibrated
 from ltr.estimators.importance import column_names, take_by_column
-from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.models import RankingModel
-from ltr.models.blend import Rows
-from ltr.models.predictor import read_frame
+from ltr.models.blend import BlendModel, Rows
+from ltr.models.predictor import in_row_order, read_frame
 
 Mixed = Callable[[np.ndarray], np.ndarray]
 """From row numbers (m, columns) to scores (m,): row i takes column j from row `numbers[i, j]`."""
@@ -33,7 +31,9 @@ def has_relative(ranker: Any) -> bool:
     >>> has_relative(3)
     False
     """
-    looking = [model for model in _models(ranker) if getattr(model, "looks_at_list", False)]
+    model = _model(_inner(ranker))
+    models = [x.ranker for x in model.members] if isinstance(model, BlendModel) else [model]
+    looking = [model for model in models if getattr(model, "looks_at_list", False)]
     for model in looking:
         per_document = isinstance(model, RankingModel) and model.scorer.per_document
         if not per_document or _sources(model) is None:
@@ -50,27 +50,26 @@ def mixed_scores(ranker: Any, X: Any, groups: np.ndarray) -> Mixed:
     A column keeps what it is relative to the list of the row that it comes from.
 
     Args:
-        ranker: a `NeuralRanker`, `Blend`, `Calibrated` or `RankingModel` that `has_relative`.
+        ranker: a `NeuralRanker`, `Blend` or `Calibrated`, or the model of one, that `has_relative`.
         X: (rows, columns), a pandas data frame or an array with the columns of the training.
         groups: (rows,), the index of each row's list.
     """
     ranker, given = _inner(ranker), column_names(X)
+    model = _model(ranker)
     X = tables.by_name(ranker, X)  # in the order of the training
     columns = [given.index(name) for name in column_names(X)]
-    if isinstance(ranker, RankingModel):
-        frame, schema = read_frame(ranker, X)
+    if ranker is model:
+        frame, schema = read_frame(model, X)
     else:
-        frame, schema = tables.as_table(ranker, X), ranker.schema_
+        frame, schema = tables.as_table(ranker, X), model.schema
     order = RowOrder.of(groups, [str(i) for i in range(int(groups.max()) + 1)])
     whole = Rows.of_frame(schema, frame, order, X)
-    inverse = np.empty(len(groups), np.int64)
-    inverse[whole.lists.rows] = np.arange(len(groups))
+    inverse = in_row_order(np.arange(len(groups)), whole.lists)
     position = {name: at for at, name in enumerate(frame.column_names)}
-    if isinstance(ranker, Blend):
-        scores = _of_blend(ranker, whole, inverse, position)
+    if isinstance(model, BlendModel):
+        scores = _of_blend(model, whole, inverse, position)
     else:
-        model = ranker if isinstance(ranker, RankingModel) else ranker.model_
-        scores = _of_network(model, whole.lists, inverse, _owners(schema, position))
+        scores = _of_network(model, whole, inverse, position)
     return lambda rows: scores(rows[:, columns])
 
 
@@ -81,10 +80,9 @@ def _inner(ranker: Any) -> Any:
     return ranker
 
 
-def _models(ranker: Any) -> list[Any]:
-    """Return the models of a ranker: one, or those of the rankers of a blend."""
-    ranker = _inner(ranker)
-    return [getattr(inner, "model_", inner) for inner in getattr(ranker, "rankers_", [ranker])]
+def _model(ranker: Any) -> Any:
+    """Return the model of an estimator of ltr; any other ranker is returned unchanged."""
+    return getattr(ranker, "model_", ranker)
 
 
 def _owners(schema: Schema, position: Mapping[str, int]) -> np.ndarray:
@@ -94,16 +92,18 @@ def _owners(schema: Schema, position: Mapping[str, int]) -> np.ndarray:
 
 
 def _of_network(
-    model: RankingModel, lists: ListDataset, inverse: np.ndarray, owners: np.ndarray
+    model: RankingModel, whole: Rows, inverse: np.ndarray, position: Mapping[str, int]
 ) -> Mixed:
     """Return the function for a network. The outputs of its transform are computed once.
 
     Args:
         model: the network.
-        lists: all rows, with the columns of the network.
-        inverse: (rows,), the index in `lists` of each row of X.
-        owners: see `_owners`.
+        whole: all rows, with the columns of the network, and maybe others.
+        inverse: (rows,), the index in `whole` of each row of X.
+        position: the index in X of each column.
     """
+    schema = model.schema or whole.schema
+    lists, owners = of_columns(whole.lists, whole.schema, schema), _owners(schema, position)
     model, sources = copy.deepcopy(model).eval(), _sources(model)
     assert sources is not None
     with torch.inference_mode():
@@ -143,19 +143,17 @@ def _by_column(values: Any, rows: Any, owners: np.ndarray) -> Any:
     return values[rows[:, owners], np.arange(len(owners))]
 
 
-def _of_blend(blend: Blend, whole: Rows, inverse: np.ndarray, position: Mapping[str, int]) -> Mixed:
+def _of_blend(
+    model: BlendModel, whole: Rows, inverse: np.ndarray, position: Mapping[str, int]
+) -> Mixed:
     """Return the function for a blend; see `_of_network`."""
     schema, width = whole.schema, whole.features.shape[1]
     owners = _owners(schema, position)
     networks: dict[int, Mixed] = {}
-    for at, ranker in enumerate(blend.rankers_):
-        if isinstance(ranker, NeuralRanker) and ranker.model_.looks_at_list:
-            lists = of_columns(whole.lists, schema, ranker.schema_)
-            networks[at] = _of_network(
-                ranker.model_, lists, inverse, _owners(ranker.schema_, position)
-            )
-    relative = whole.relative if any(blend.relative_) else None
-    model = blend.model_
+    for at, member in enumerate(model.members):
+        if isinstance(member.ranker, RankingModel) and member.ranker.looks_at_list:
+            networks[at] = _of_network(member.ranker, whole, inverse, position)
+    relative = whole.relative if any(member.relative for member in model.members) else None
 
     def scores(rows: np.ndarray) -> np.ndarray:
         own = inverse[rows]

@@ -187,6 +187,21 @@ def test_columns_relative_to_the_list_are_explained(ltr, table, more):
     assert shown[:3] == ["1", best["sku"], f"{best['score']:.3f}"]
 
 
+def test_a_blend_relative_to_the_list_is_explained_without_the_columns_that_it_ignores(ltr, table):
+    pytest.importorskip("shap")
+    trees = pytest.importorskip("lightgbm").LGBMRanker(n_estimators=3, verbose=-1)
+    network = NeuralRanker(relative=True, members=1, max_epochs=1, random_state=0, verbose=0)
+    X, y, qid = table[["price", "sku", "stock"]], table["grade"], table["query"]
+    with pytest.warns(UserWarning, match="sku is left out"):
+        blend = Blend([network, trees], verbose=0).fit(X, y, qid=qid)
+    blend.save("model")
+    table.drop(columns="sku").to_csv("unnamed.csv", index=False)
+    answer = ltr("explain", "model", "unnamed.csv", "--query", "q9", "--top", 1)
+    assert answer.code == 0, answer.err
+    best = blend.predict(X, qid=qid)[qid == "q9"].max()
+    assert answer.out.splitlines()[3].split()[2] == f"{best:.3f}"
+
+
 def test_positions_and_a_protected_group_change_the_model(ltr, table):
     """Clicks are on the first positions, whatever the price: only with positions it is learned."""
     rng = np.random.default_rng(0)

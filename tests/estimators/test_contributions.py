@@ -314,9 +314,10 @@ def relative() -> dict[str, Any]:
     return {"bins": bins, "periodic": periodic, "blend": blend, "calibrated": calibrated}
 
 
-@pytest.mark.parametrize("kind", ["bins", "periodic", "blend", "calibrated", "model"])
+@pytest.mark.parametrize("kind", ["bins", "periodic", "blend", "calibrated", "bins_", "blend_"])
 def test_columns_relative_to_the_list_belong_to_their_column(relative, kind: str):
-    ranker = relative["bins"].model_ if kind == "model" else relative[kind]
+    """The models of a `NeuralRanker` and of a `Blend` are explained as their estimators are."""
+    ranker = relative[kind[:-1]].model_ if kind.endswith("_") else relative[kind]
     X, _, qid = shop(3, 1)
     found = contributions(ranker, X, qid=qid, permutations=2)
     assert found.columns == ["price", "shop", "stock"]
