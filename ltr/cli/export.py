@@ -83,12 +83,11 @@ def _model(given: Namespace) -> Any:
 
 def _to_file(given: Namespace, model: Any) -> None:
     """Write a model as ONNX or as a program of torch, and print how its scores differ."""
+    from ltr.config.folder import saved_in
     from ltr.datasets.prepare import prepare
-    from ltr.estimators import Blend
     from ltr.export import card_metrics, export_model
     from ltr.export.write import is_file
     from ltr.models import RankingModel
-    from ltr.models.blend import BlendModel
 
     schema = getattr(model, "schema", None)
     options: dict[str, Any] = {"per_document": given.per_document, "single": given.float32}
@@ -105,8 +104,9 @@ def _to_file(given: Namespace, model: Any) -> None:
         plain = replace(schema, weight=None, position=None, protected=None)
         test = prepare(given.test, {}, schema=plain, exact=model.takes_exact)
         options["evaluation"] = card_metrics(model, test.train, test.exact)
-    if isinstance(model, BlendModel) and not is_file(given.output):
-        options["saved"] = Blend.load(find_model(given.model), trust=given.trust).saved()
+    source = find_model(given.model)
+    if source.is_dir() and not is_file(given.output):
+        options["saved"] = saved_in(source)
     written = export_model(model, given.output, to=given.to, **options)
     print(f"wrote {written.model} and {written.card}")
     print(

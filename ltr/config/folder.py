@@ -46,7 +46,8 @@ class Saved:
         parts: the modules whose weights are saved, by name; None for a part that the model does
             not have.
         config: the content of `config.json`, as plain values, with the model's `kind`.
-        files: the content of further files, such as `ranker-1.txt`, by name.
+        files: the content of further files, such as `ranker-1.txt`, by name; or of all files, that
+            of the weights too, for a model that was saved before.
     """
 
     parts: Mapping[str, nn.Module | None]
@@ -173,6 +174,17 @@ def read_folder(
     if WEIGHTS not in files:
         raise ValueError(f"{config} must name a file of weights, got {names!r}")
     return content, files
+
+
+def saved_in(folder: str | PathLike[str]) -> Saved:
+    """Return the model of a folder with all that was saved with it, to write it beside other files.
+
+    Raises:
+        ValueError: see `read_folder`.
+        OSError: a file cannot be read.
+    """
+    content, files = read_folder(folder)
+    return Saved({}, content, files)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`ltr export`, from the folder of a run, from one of NeuralRanker, and from files of trees."""
 
 import json
+import os
 import re
 from typing import Any
 
@@ -14,11 +15,11 @@ from ltr.cli.export import _ENGINES
 from ltr.datasets import TableTransform, convert
 from ltr.datasets.prepare import prepare
 from ltr.datasets.transforms import fit_documents
-from ltr.estimators import Blend, NeuralRanker
+from ltr.estimators import Blend, Calibrated, NeuralRanker
 from ltr.export import export_model
 from ltr.export.card import Difference
 from ltr.export.engines import ENGINES
-from ltr.models import MLPScorer, RankingModel
+from ltr.models import LinearScorer, MLPScorer, RankingModel
 from ltr.serving import OnnxRanker
 
 
@@ -91,6 +92,25 @@ def test_the_card_of_a_blend_is_that_of_its_own_method(frame, tmp_path):
     assert "On 30 test lists with 180 documents." in card
     assert card == written.card.read_text()
     assert (Blend.load(tmp_path / "out").predict(frame) == blend.predict(frame)).all()
+
+
+@pytest.mark.parametrize("kind", [NeuralRanker, Blend])
+def test_a_folder_keeps_the_estimator_and_its_calibration(frame, tmp_path, monkeypatch, kind):
+    X, y, qid = frame[["price", "shop"]], frame["grade"], frame["query"]
+    ranker: Any = NeuralRanker(scorer=LinearScorer(), members=1, max_epochs=1, verbose=0)
+    if kind is Blend:
+        ranker = Blend([LGBMRanker(n_estimators=3, verbose=-1), ranker], verbose=0)
+    ranker.fit(X, y, qid=qid)
+    calibrated = Calibrated(ranker).fit(X, y, qid=qid)
+    calibrated.save(tmp_path / "model")
+    monkeypatch.setattr("ltr.export.write._checked", lambda *_: (b"", Difference(0, 1, 0)))
+    assert main(["export", str(tmp_path / "model"), str(tmp_path / "out")]) == 0
+    written = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert {*written} == {"model.onnx", "README.md", *os.listdir(tmp_path / "model")}
+    for path in (tmp_path / "model").iterdir():
+        assert written[path.name] == path.read_bytes()
+    probabilities = Calibrated.load(tmp_path / "out").probability(X)
+    np.testing.assert_array_equal(probabilities, calibrated.probability(X))
 
 
 REPORT = re.compile(
