@@ -292,7 +292,9 @@ class SavedEstimator(RankingEstimator):
 
         X, y, qid = test
         labels = tables.as_labels(y, tables.row_count(X))
-        groups, _ = tables.list_groups(tables.query_names(len(labels), qid, None))
+        groups, queries = tables.list_groups(tables.query_names(len(labels), qid, None))
+        if len(queries) < 2:  # one list has no confidence interval
+            raise ValueError(f"test must have at least two lists, got {len(queries)}")
         order = np.argsort(groups, kind="stable")
         scores, grades = (torch.from_numpy(x[order]) for x in (self.predict(X, qid), labels))
         return card_metrics_of(scores, grades, torch.from_numpy(np.bincount(groups)))

@@ -256,6 +256,15 @@ def test_the_range_of_training(transform):
         assert ((low < 7) & (low > 1) & (high > 13) & (high < 25)).all()
 
 
+@pytest.mark.parametrize("lists", [0, 1])
+def test_a_card_needs_two_test_lists_for_its_intervals(table, ranker, tmp_path, lists):
+    X, y, qid = (part[: 6 * lists] for part in table)
+    for file in ("m.onnx", "m.pt2", "folder"):
+        with pytest.raises(ValueError, match=f"test must have at least two lists, got {lists}"):
+            ranker.export(tmp_path / file, test=(X, y, qid))
+    assert not [*tmp_path.iterdir()]
+
+
 def test_bad_arguments(ranker, tmp_path):
     module = RankingModel(LinearScorer(2))
     for arguments, message in (
