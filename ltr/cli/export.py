@@ -118,7 +118,12 @@ def _to_file(given: Namespace, model: Any) -> None:
 def _to_engine(given: Namespace, model: Any) -> None:
     """Write a model for a search engine, and print the report."""
     from ltr.export import export_model
+    from ltr.export.engines import engine_files
 
+    source = find_model(given.model)
+    for file in engine_files(given.output):  # in a folder, this may be XGBoost's model.json
+        if file.exists() and file.samefile(source):
+            raise CommandError(f"OUTPUT must not be the file that is read, got {file}")
     rows, qid = _rows(given, getattr(model, "schema", None))
     written = export_model(
         model, given.output, to=given.to, missing=given.missing, rows=rows, qid=qid

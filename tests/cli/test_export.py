@@ -191,3 +191,21 @@ def test_mistakes_with_search_engines(frame, tmp_path, capsys):
         assert error.count("\n") == 1
         assert message in error
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["model.json", "features.json"])
+def test_a_search_engine_gets_no_file_in_the_place_of_the_trees(frame, tmp_path, capsys, name):
+    xgboost = pytest.importorskip("xgboost")
+    data = xgboost.DMatrix(frame[["price"]], frame["grade"])
+    (tmp_path / "trees").mkdir()
+    trees = tmp_path / "trees" / name
+    xgboost.train({"max_depth": 2}, data, 2).save_model(trees)
+    (tmp_path / "linked").symlink_to(tmp_path / "trees")
+    before = trees.read_bytes()
+    for folder in ("trees", "linked"):
+        assert main(["export", str(trees), str(tmp_path / folder), "--to", "solr"]) == 2
+        told = f"OUTPUT must not be the file that is read, got {tmp_path / folder / name}"
+        assert capsys.readouterr().err == f"ltr export: {told}\n"
+    assert trees.read_bytes() == before
+    assert [path.name for path in trees.parent.iterdir()] == [name]
+    assert main(["export", str(trees), str(tmp_path / "solr"), "--to", "solr"]) == 0
