@@ -135,8 +135,8 @@ def export_model(
             float32 anyway. Default: float64, so that a value next to a split takes the same branch
             as in the model. With float32 it may take the other branch. Such rows are not errors;
             `Exported.differing` counts them.
-        saved: what makes a folder loadable. Default: the parts of a `RankingModel`, otherwise
-            nothing.
+        saved: what makes a folder loadable; only for a folder. Default: the parts of a
+            `RankingModel`, otherwise nothing.
         missing: where a search engine sends a missing value: "model", as the model does, or "zero",
             as it sends 0, for engines that know no missing values.
         rows: a table, an array (rows, columns) or a `ListDataset` of rows that the check of a
@@ -192,6 +192,8 @@ def export_model(
     if is_file(path):
         if path.suffix != _SUFFIX[to]:
             raise ValueError(f"path must end in {_SUFFIX[to]} for to={to!r}, got {path}")
+        if saved is not None:
+            raise ValueError(f"path must be a folder if saved is given, got {path}")
         target, card, folder = path, path.with_suffix(".md"), None
     else:
         target, card, folder = path / f"model{_SUFFIX[to]}", path / "README.md", path

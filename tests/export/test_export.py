@@ -14,7 +14,7 @@ from model_folders import file_in, names_in
 from safetensors.torch import load_file
 from torch import nn
 
-from ltr.config.folder import with_digest
+from ltr.config.folder import Saved, with_digest
 from ltr.datasets import (
     Join,
     ListDataset,
@@ -276,6 +276,7 @@ def test_bad_arguments(ranker, tmp_path):
         ({"single": True}, "single must be False for a RankingModel"),
         ({"evaluation": 0.5}, "evaluation must be a result of `card_metrics`, got 0.5"),
         ({"to": "torch", "path": tmp_path / "a.onnx"}, "path must end in .pt2"),
+        ({"path": tmp_path / "a.onnx", "saved": Saved({}, {})}, "path must be a folder if saved"),
         ({"path": tmp_path / "a.json"}, "to must be one of opensearch, elasticsearch, solr for"),
         ({"to": "torch", "path": tmp_path / "a.json"}, "for a path in .json, got 'torch'"),
     ):
