@@ -20,11 +20,11 @@ from measure import RESULTS, environment, rounded, times, write
 from ltr.reports import agreement, grades_needed, merge_grades
 
 JUDGES = {
-    "two of 70 %": [0.7, 0.7],
-    "three of 70 %": [0.7] * 3,
-    "five of 70 %": [0.7] * 5,
-    "one of 90 %, four of 40 %": [0.9, 0.4, 0.4, 0.4, 0.4],
-    "five of 40 to 90 %": [0.9, 0.7, 0.6, 0.5, 0.4],
+    "two 70 % judges": [0.7, 0.7],
+    "three 70 % judges": [0.7] * 3,
+    "five 70 % judges": [0.7] * 5,
+    "one 90 % judge, four 40 % judges": [0.9, 0.4, 0.4, 0.4, 0.4],
+    "five judges, 40 to 90 %": [0.9, 0.7, 0.6, 0.5, 0.4],
 }
 FREQUENCIES = [0.5, 0.25, 0.15, 0.1]
 

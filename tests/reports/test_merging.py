@@ -150,4 +150,4 @@ def test_the_page_has_what_was_measured():
     for name, found in result["simulated"].items():
         assert f"| {name} | {' | '.join(f'{x:.3f}' for x in found.values())} |" in page
     seconds = result["large"]["seconds"]["merge_grades"]
-    assert f"take {seconds:.0f} CPU seconds" in " ".join(page.split())
+    assert f"takes {seconds:.0f} CPU seconds" in " ".join(page.split())

@@ -310,4 +310,4 @@ def test_the_page_has_the_measured_coverage():
         if int(lists) >= FEWEST:
             assert min(covered.values()) > 0.94
     seconds = result["large"]["seconds"]["evaluate by"]
-    assert f"take {seconds:.0f} CPU seconds" in " ".join(page.split())
+    assert f"takes {seconds:.0f} CPU seconds" in " ".join(page.split())
