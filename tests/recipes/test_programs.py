@@ -90,8 +90,9 @@ def check(out: Path, name: str) -> None:
         if "metrics" in run:
             for metric, value in SMOKE[name][run["name"]].items():
                 got = run["metrics"].get(metric, run.get(metric))
-                # bit for bit on the machine that wrote them; others round differently
-                assert got == pytest.approx(value, rel=0.05, abs=0.1), (run["name"], metric)
+                # Bit for bit on the machine that wrote them. Others round differently: the accuracy
+                # on 60 validation images differs by up to 0.15 between processors.
+                assert got == pytest.approx(value, rel=0.05, abs=0.2), (run["name"], metric)
 
 
 @pytest.mark.parametrize(
