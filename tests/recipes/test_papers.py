@@ -30,6 +30,7 @@ def test_status_and_lock(tmp_path: Path, data_root: Path):
     words = [sys.executable, "-m", "recipes.papers", "--data", str(data_root)]
     words += ["--output", str(tmp_path)]
     said = subprocess.run([*words, "--status"], capture_output=True, text=True, check=True).stdout
+    assert "softsort-n-3-seed-1: 100 of 100 epochs" in said  # it is in results-paper.json
     for recipe, lines in re.findall(r"^(\w+):\n(.*?)^core hours left: ", said, re.M | re.S):
         path = Path(__file__).parents[2] / "recipes" / recipe / "results-paper.json"
         runs = json.loads(path.read_text())["runs"] if path.exists() else []

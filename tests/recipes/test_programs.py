@@ -23,7 +23,10 @@ PARTS = {
     "sort": ("Gumbel-Sinkhorn", ["--n", 3]),
     "quantile": ("SoftSort, stochastic", ["--n", 5]),
     "knn": ("SoftSort", ["--images", "DigitImages"]),
-    "topk": ("cross-entropy", ["--images", "DigitImages", "--seeds", 1]),
+    "topk": (  # in bfloat16, the accuracy differs by up to 0.15 between processors
+        "cross-entropy",
+        ["--images", "DigitImages", "--seeds", 1, "--trainer.precision", "32-true"],
+    ),
     "speed": ("speed", ["--n", 100]),
     "regression": ("least median", ["--outliers", 0.3, "--seeds", 1]),
 }
@@ -90,9 +93,8 @@ def check(out: Path, name: str) -> None:
         if "metrics" in run:
             for metric, value in SMOKE[name][run["name"]].items():
                 got = run["metrics"].get(metric, run.get(metric))
-                # Bit for bit on the machine that wrote them. Others round differently: the accuracy
-                # on 60 validation images differs by up to 0.15 between processors.
-                assert got == pytest.approx(value, rel=0.05, abs=0.2), (run["name"], metric)
+                # bit for bit on the machine that wrote them; others round differently
+                assert got == pytest.approx(value, rel=0.05, abs=0.1), (run["name"], metric)
 
 
 @pytest.mark.parametrize(
