@@ -202,15 +202,17 @@ class Schema:
         """Compare a table with this schema, column by column; `read_table` makes the same checks.
 
         Args:
-            table: an Arrow table, or a `Frame`.
+            table: a table; see `load_table`.
             optional: columns that may be missing.
 
         Raises:
             ValueError: a column is missing, or has values of another type than in this schema.
         """
-        self.check_names(table.column_names, optional)
+        frame = Frame.of(table)
+        self.check_names(frame.column_names, optional)
         for name, step in self.steps.items():
-            step.check(name, or_nulls(table.column(name)).type)
+            if name in frame.column_names:
+                step.check(name, or_nulls(frame.column(name)).type)
 
     def check_names(self, names: Collection[str], optional: Collection[str] = ()) -> None:
         """Raise a `ValueError` if a table lacks a column of the schema.

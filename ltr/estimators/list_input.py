@@ -235,7 +235,7 @@ def _with_relative_weights(data: Prepared, held_out: ListDataset | None) -> Prep
             mean; or None.
 
     Raises:
-        ValueError: all weights are 0.
+        ValueError: a weight is negative or not finite, or all weights are 0 in float32.
     """
     if data.train.weight is None or data.divided:
         return data
@@ -243,8 +243,10 @@ def _with_relative_weights(data: Prepared, held_out: ListDataset | None) -> Prep
     for lists in (data.train, held_out):
         if lists is not None and (weight := lists.weight) is not None:
             weights.append(weight[lists.offsets[:-1]] if data.list_weights else weight)
-    mean = float(np.concatenate(weights).mean(dtype=np.float64))
-    if mean == 0:
+    every = np.concatenate(weights)
+    for weight in every[~(np.isfinite(every) & (every >= 0))][:1]:
+        raise ValueError(f"weights must be finite and >= 0, got {weight}")
+    if (mean := float(every.mean(dtype=np.float64))) == 0:
         raise ValueError("weights must be > 0 in float32 in some row, got 0 in all rows")
     return replace(data, train=data.train.divide_weights(mean), divided=True)
 

@@ -166,6 +166,11 @@ def test_weights_are_relative_in_every_form_of_data(kind: str, tmp_path):
     none = prepare(table.assign(w=0.0), {**ROLES, "weight": "w"})
     with pytest.raises(ValueError, match="weights must be > 0 in float32 in some row, got 0"):
         scores(none)
+    for value in (-1.0, np.nan, np.inf):  # -1 everywhere, divided by its mean, would be 1
+        weights = np.full(len(table), value, np.float32)
+        wrong = replace(none, train=none.train.with_arrays(weight=weights))
+        with pytest.raises(ValueError, match=f"weights must be finite and >= 0, got {value}"):
+            scores(wrong)
 
 
 def test_weights_of_prepared_lists_are_divided_by_the_mean_of_the_lists():
