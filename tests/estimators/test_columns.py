@@ -369,8 +369,9 @@ def test_the_kind_that_ranks_the_validation_lists_better_is_trained(
 @pytest.mark.slow  # 45,000 rows, and several networks
 def test_smooth_functions_of_many_columns_want_periodic_embeddings():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(50_000, 60)).astype(np.float32)
-    target = X[:, :20] @ rng.normal(size=20) * 0.4 + 1.5 * np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2]
+    X = rng.normal(size=(60_000, 60)).astype(np.float32)
+    waves = np.sin(3 * X[:, :6]).sum(1)
+    target = X[:, :20] @ rng.normal(size=20) * 0.4 + waves + X[:, 1] * X[:, 2]
     y = (target + rng.normal(size=len(X)) > 2).astype(float)
     qid = np.arange(len(X)) // 10
     train = qid < 4500
