@@ -56,11 +56,11 @@ class MergedGrades:
         lines = text_table(head, [[name, str(x)] for name, x in self.accuracy.items()])
         known = ~np.isnan(self.best)
         changed = int((self.best[known] != self.majority[known]).sum())
+        rows, without = len(self.best), self.ungraded
+        ungraded = f"; nobody graded {without:,} {plural(without, 'row')}" if without else ""
         lines.append(
-            f"{len(self.best):,} {plural(len(self.best), 'row')}; the most probable grade of "
-            f"{changed:,} is not that of the majority"
-            + f"; nobody graded {self.ungraded:,} {plural(self.ungraded, 'row')}"
-            * bool(self.ungraded)
+            f"{rows:,} {plural(rows, 'row')}; the most probable grade of {changed:,} is not that of "
+            f"the majority{ungraded}"
         )
         return "\n".join(lines)
 
