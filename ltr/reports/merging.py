@@ -59,8 +59,8 @@ class MergedGrades:
         rows, without = len(self.best), self.ungraded
         ungraded = f"; nobody graded {without:,} {plural(without, 'row')}" if without else ""
         lines.append(
-            f"{rows:,} {plural(rows, 'row')}; the most probable grade of {changed:,} is not that of "
-            f"the majority{ungraded}"
+            f"{rows:,} {plural(rows, 'row')}; the most probable grade of {changed:,} is not that "
+            f"of the majority{ungraded}"
         )
         return "\n".join(lines)
 
