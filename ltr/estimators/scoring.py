@@ -224,7 +224,7 @@ class SavedEstimator(RankingEstimator):
         path: str | PathLike[str],
         *,
         to: "Target | None" = None,
-        opset: int = 17,
+        opset: int | None = None,
         per_document: bool = False,
         single: bool = False,
         test: tuple[Any, Any, Any] | None = None,
@@ -243,7 +243,7 @@ class SavedEstimator(RankingEstimator):
         path: str | PathLike[str],
         *,
         to: "Target | Engine | None" = None,
-        opset: int = 17,
+        opset: int | None = None,
         per_document: bool = False,
         single: bool = False,
         missing: "Missing" = "model",
@@ -261,7 +261,7 @@ class SavedEstimator(RankingEstimator):
             to: "onnx", or "torch" for a `NeuralRanker`. Default: the format that the ending of
                 `path` names, otherwise "onnx". Or the name of a search engine, for a blend of trees
                 or a linear scorer.
-            opset: the version of the ONNX operator set.
+            opset: the version of the ONNX operator set. Default: 17.
             per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
             single: whether the features of a blend are float32; see `export_model`.
             missing: where a search engine sends a missing value; see `export_model`.

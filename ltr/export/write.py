@@ -35,9 +35,7 @@ DIFFERS = 1e-4
 """Rows are counted if their score differs by more than this fraction of the largest score."""
 
 _SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
-OPSET = 17
-"""The default version of the ONNX operator set."""
-
+_OPSET = 17  # by default
 _OLDEST = 18  # torch writes no lower opset, but onnx can convert the model to one
 
 
@@ -67,7 +65,7 @@ def export_model(
     path: str | PathLike[str],
     *,
     to: Target | None = None,
-    opset: int = OPSET,
+    opset: int | None = None,
     evaluation: CardMetrics | None = None,
     per_document: bool = False,
     single: bool = False,
@@ -88,7 +86,7 @@ def export_model(
     path: str | PathLike[str],
     *,
     to: Target | Engine | None = None,
-    opset: int = OPSET,
+    opset: int | None = None,
     evaluation: CardMetrics | None = None,
     per_document: bool = False,
     single: bool = False,
@@ -128,7 +126,7 @@ def export_model(
             plugin of Elasticsearch), "elasticsearch" (its own learning to rank) or "solr". Default:
             the format that the ending of `path` names, otherwise "onnx".
         opset: the version of the ONNX operator set, for "onnx" alone, >= 14, or >= 15 for a model
-            with trees. onnx cannot convert a model to an older version.
+            with trees. onnx cannot convert a model to an older version. Default: 17.
         evaluation: metrics for the card; see `card_metrics`.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
         single: whether features are float32, for trees and blends; the features of a network are
@@ -164,7 +162,7 @@ def export_model(
     0
     """
     if to in ENGINES:
-        others = {"evaluation": evaluation, "saved": saved, "opset": _chosen(opset)}
+        others = {"evaluation": evaluation, "saved": saved, "opset": opset}
         others |= {"per_document": per_document or None, "single": single or None}
         _refuse(others, to)
         with _naming(Path(path)):
@@ -184,7 +182,7 @@ def export_model(
         engines = ", ".join(ENGINES)
         raise ValueError(f"to must be one of {engines} for a path in .json, got {to!r}: {path}")
     if to == "torch":
-        _refuse({"opset": _chosen(opset)}, to)
+        _refuse({"opset": opset}, to)
     if to != "onnx" and not isinstance(model, RankingModel):
         raise ValueError(f'to must be "onnx" for trees, got {to!r}')
     if single and isinstance(model, RankingModel):
@@ -204,8 +202,8 @@ def export_model(
         module = ExportedBlend.of_blend(model, per_document, single)
     else:
         module = ExportedBlend.of(model, per_document, single)
-    opset = check_at_least("opset", opset, module.lowest_opset)
-    content, compared = _checked(module, to, opset)
+    version = _OPSET if opset is None else check_at_least("opset", opset, module.lowest_opset)
+    content, compared = _checked(module, to, version)
     gc.collect()  # this drops copies of the scorer's classes that torch's exporters leave behind
     text = model_card(module, target.name, to, compared, evaluation).encode()
     with _naming(path):
@@ -222,11 +220,6 @@ def _refuse(given: Mapping[str, Any], to: str | None) -> None:
         if value is not None:
             shown = repr(value) if isinstance(value, bool | int | str) else type(value).__name__
             raise ValueError(f"{name} must not be given for to={to!r}, got {shown}")
-
-
-def _chosen(opset: int) -> int | None:
-    """Return the version of the operator set; None for the default."""
-    return None if opset == OPSET else opset
 
 
 def is_file(path: str | PathLike[str]) -> bool:

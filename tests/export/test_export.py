@@ -270,8 +270,8 @@ def test_bad_arguments(ranker, tmp_path):
     for arguments, message in (
         ({"to": "tflite"}, "to must be one of 'onnx', 'torch'"),
         ({"opset": 3}, "opset must be >= 14, got 3"),
-        ({"to": "torch", "opset": 16}, "opset must not be given for to='torch', got 16"),
-        ({"to": "solr", "opset": 16}, "opset must not be given for to='solr', got 16"),
+        ({"to": "torch", "opset": 17}, "opset must not be given for to='torch', got 17"),
+        ({"to": "solr", "opset": 17}, "opset must not be given for to='solr', got 17"),
         ({"opset": 99}, "opset must be one that torch and onnx can write, got 99"),
         ({"single": True}, "single must be False for a RankingModel"),
         ({"evaluation": 0.5}, "evaluation must be a result of `card_metrics`, got 0.5"),
