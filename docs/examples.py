@@ -35,8 +35,8 @@ PROGRAMS = {
 TEXT = ["rerank_text", "search"]
 HEAD = """# Examples: short programs to copy
 
-Each program has at most 60 lines. All but the last two make their own data, and run in seconds. For
-example, run `python examples/shop.py` in a clone.
+Each program has at most 60 lines. All but the last two make their own data, and run in seconds. Try
+`python examples/shop.py` in a clone.
 """
 FOOT = """## Text rerankers
 

@@ -1,4 +1,4 @@
-"""Two runs: print metrics, intervals, a paired test, and queries where the second run loses most.
+"""Print metrics, intervals, a paired test, and the queries on which the second run loses most.
 
 python examples/compare_runs.py --output runs/compare
 """
