@@ -74,7 +74,8 @@ def test(parser: LineParser, args: list[str]) -> None:
         return
     given = parser.parse_args(args)
     with TemporaryDirectory() as folder:
-        scores = Path(folder, f"{Path(given.model).name}.parquet")
+        # `abspath` gives the folder "." its name; without one, the file would have no ending.
+        scores = Path(folder, f"{os.path.basename(os.path.abspath(given.model))}.parquet")
         needed = ["qid", "label"] if given.qrels is None else ["qid"]
         write_scores(given, scores, needed=needed)
         if isinstance(given.label, tuple):

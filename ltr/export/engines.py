@@ -5,6 +5,7 @@ reads the written JSON again, and compares the reader's scores with those of the
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -75,7 +76,8 @@ def export_engine(
     target, beside = engine_files(path)
     if (suffix := Path(path).suffix) in (".onnx", ".pt2"):
         raise ValueError(f"path must end in .json or be a folder for to={to!r}, got {suffix}")
-    name = target.stem if target == Path(path) else Path(path).name
+    folder = os.path.abspath(target.parent)  # this gives the folder "." its name
+    name = target.stem if suffix == ".json" else os.path.basename(folder)
     source, writer = EngineModel.of(model), WRITERS[to]
     if not source.used:
         raise ValueError("the scores of the model must depend on a column, got a constant")

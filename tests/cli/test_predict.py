@@ -328,6 +328,15 @@ def test_killed_at_random_moments(models):
         assert Path("p.parquet").read_bytes() in (b"old", whole)
 
 
+def test_a_model_in_the_working_folder_has_a_name(models, monkeypatch):
+    monkeypatch.chdir("model")
+    options = ("../new.csv", "--metrics", "mrr", "--resamples", "20")
+    answers = [models("test", name, *options) for name in (".", "../model")]
+    assert answers[0].code == 0, answers[0].err
+    assert answers[0].out == answers[1].out
+    assert answers[0].out.split()[0] == "model"
+
+
 def test_the_folder_of_a_run(tmp_path, saved):
     for run in ("a/1", "a/2", "b/1"):
         (tmp_path / run).mkdir(parents=True)

@@ -383,7 +383,7 @@ def test_float32_columns_are_told(tmp_path):
     assert any("rounds columns to float32" in note for note in written.notes)
 
 
-def test_files_and_names(tmp_path):
+def test_files_and_names(tmp_path, monkeypatch):
     X, y, _ = table()
     frame = pd.DataFrame(X, columns=["price", "age", "stock", "tiny", "huge"])
     ranker = LGBMRegressor(n_estimators=4, verbose=-1).fit(frame[["price", "stock"]], y)
@@ -400,6 +400,11 @@ def test_files_and_names(tmp_path):
     assert json.loads(last.model.read_text())["features"] == [{"name": "price"}, {"name": "stock"}]
     stored = json.loads(last.features.read_text())
     assert stored[0]["params"] == {"field": "price", "defaultValue": "NaN"}
+    monkeypatch.chdir(tmp_path / "own")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path, name in {".": "own", "../solr/": "solr", "~/x.json": "x"}.items():
+        here = export_model(ranker, path, to="solr")
+        assert json.loads(here.model.read_text())["name"] == name
 
 
 def test_a_blend_of_trees_is_one_sum(tmp_path):
