@@ -271,8 +271,9 @@ def of_lists(
         if empty.any():  # an empty field of a CSV file is the text ""
             plain = pc.if_else(pa.array(~empty), plain, None)
     elif pa.types.is_floating(plain.type):
-        plain = pc.add(plain, 0.0)  # -0.0 is 0.0
-        plain = pc.if_else(pc.is_nan(plain), None, plain)
+        # Numpy turns -0.0 into 0.0 in the column's own type, on which the shortest text depends.
+        numbers = plain.to_numpy(zero_copy_only=False) + 0.0
+        plain = pa.array(numbers, plain.type, from_pandas=True)
     elif not is_number(plain.type):
         plain = name_texts(plain, argument)
     codes = plain.dictionary_encode("encode").indices.to_numpy()
@@ -311,8 +312,10 @@ def segments(argument: str, values: pa.Array) -> Segments:
     codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)
     missing = codes == len(encoded.dictionary)
     if is_number(values.type):
-        numbers = np.asarray(encoded.dictionary.cast(pa.float64()))
-        names = name_texts(encoded.dictionary, argument).to_pylist()
+        of_slices = encoded.dictionary
+        exact = pa.types.is_integer(values.type)  # float64 holds no integers above 2**53
+        numbers = np.asarray(of_slices if exact else of_slices.cast(pa.float64()))
+        names = name_texts(of_slices, argument).to_pylist()
         order = np.argsort(numbers, kind="stable")
         if len(numbers) > _MOST_NUMBERS:
             codes, names, order = _ranges(numbers, codes, names, missing)

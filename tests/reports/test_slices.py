@@ -138,6 +138,31 @@ def test_ranges_hold_every_list_once(values):
     assert (names[-1] == "missing") == bool(column.null_count)
 
 
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (np.array([0.2, 0.1, -0.0, np.nan], np.float32), ["0", "0.1", "0.2", "missing"]),
+        (np.array([0.2, 0.1, -0.0, np.nan], np.float16), ["0", "0.1", "0.2", "missing"]),
+        ([2**60 + 1, 2**60, -3, 5], ["-3", "5", f"{2**60}", f"{2**60 + 1}"]),
+        (
+            np.array([2**64 - 1, 2**64 - 2, 7, 8], np.uint64),
+            ["7", "8", f"{2**64 - 2}", f"{2**64 - 1}"],
+        ),
+    ],
+)
+def test_numbers_have_names_and_an_order_in_their_own_type(values, names):
+    found = evaluate([0, 1, 0, 1], [1, 2, 3, 4], range(4), ["mrr"], by=values, resamples=5)
+    assert [one.value for one in found.slices] == names
+
+
+def test_ranges_of_large_integers_keep_their_ends():
+    rng = np.random.default_rng(0)
+    values = 2**62 + rng.permutation(40)
+    found = segments("by", pa.array(values))
+    assert found.names == [f"{2**62 + i} to {2**62 + i + 9}" for i in (0, 10, 20, 30)]
+    assert found.codes.tolist() == ((values - 2**62) // 10).tolist()
+
+
 def test_a_missing_value_is_a_slice():
     labels, scores, _, qid, segment = rows(3)
     by = np.where(segment == "tail", None, segment)
