@@ -128,7 +128,7 @@ def _models(given: Namespace, options: dict[str, Any]) -> "list[Evaluated]":
     from ltr.metrics.comparison import check_draws
     from ltr.metrics.trec import read_qrels
     from ltr.reports import scored_tables
-    from ltr.reports.evaluated import aligned, evaluate_run, evaluate_table
+    from ltr.reports.evaluated import aligned, evaluate_run, evaluate_table, joined_slices
 
     check_draws(given.confidence, given.resamples, given.seed)
     if given.html is not None:
@@ -140,7 +140,7 @@ def _models(given: Namespace, options: dict[str, Any]) -> "list[Evaluated]":
     names = _names(given.files, columns.score)
     if given.qrels is not None:
         judged = read_qrels(given.qrels)
-        return [
+        models = [
             evaluate_run(
                 path,
                 name,
@@ -154,6 +154,7 @@ def _models(given: Namespace, options: dict[str, Any]) -> "list[Evaluated]":
             )
             for path, (name, *_) in zip(given.files, names, strict=True)
         ]
+        return joined_slices(models)
     tables = []
     for path in given.files:
         if not scored_tables.is_table(path):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from ltr.arrays import name_texts
 from ltr.metrics.batches import Batch
 from ltr.metrics.named import AnyMeasure, Measure, OwnMeasure, with_scale
 from ltr.metrics.trec import Qrels, Run, join, read_run
@@ -88,12 +89,12 @@ def evaluate_run(
         "length": [len(run.get(qid, ())) for qid in qrels],
         "relevant": [sum(label > 0 for label in x.values()) for x in qrels.values()],
     }
-    for column in by:
-        if column in computed:
-            found_by[column] = pa.array(counts[column])
-        else:
-            value_of = found_by[column]
-            found_by[column] = pa.array([value_of.get(qid) for qid in qrels])
+    position = {qid: number for number, qid in enumerate(run)}
+    positions = pa.array([position.get(qid) for qid in qrels], pa.int64())
+    found_by = {
+        column: pa.array(counts[column]) if column in computed else found_by[column].take(positions)
+        for column in by
+    }
     named: dict[str, AnyMeasure] = {measure.title: measure for measure in measures}
     counted = empty, missing, unjudged
     return Evaluated(name, list(qrels), named, values, *counted, documents, found_by)
@@ -145,7 +146,7 @@ def aligned(models: Sequence[Evaluated]) -> list[Evaluated]:
         ValueError: a query has two values in a column of slices.
     """
     qids = list(dict.fromkeys(qid for model in models for qid in model.qids))
-    by = _joined(models, qids)
+    by = {column: _joined(models, qids, column) for column in models[0].by}
     of_qid = {qid: position for position, qid in enumerate(qids)}
     results = []
     for model in models:
@@ -158,21 +159,46 @@ def aligned(models: Sequence[Evaluated]) -> list[Evaluated]:
     return results
 
 
-def _joined(models: Sequence[Evaluated], qids: Sequence[Any]) -> dict[str, pa.Array]:
-    """Return each list's values of the columns of slices, from the first table with the list."""
-    by_column = {}
-    for column, of_first in models[0].by.items():
-        values: dict[Any, Any] = {}
-        for model in models:
-            for qid, value in zip(model.qids, model.by[column].to_pylist(), strict=True):
-                known = values.setdefault(qid, value)
-                if known != value and column not in COMPUTED:
-                    raise ValueError(
-                        f"column {column!r} must have one value for a query in all files, got "
-                        f"{known!r} and {value!r} for {qid!r}"
-                    )
-        by_column[column] = pa.array([values[qid] for qid in qids], of_first.type)
-    return by_column
+def joined_slices(models: Sequence[Evaluated]) -> list[Evaluated]:
+    """Return models of the same judged queries, each with the slices that any of the files has.
+
+    Raises:
+        ValueError: a query has two values in a column of slices.
+    """
+    qids = models[0].qids
+    by = {column: _joined(models, qids, column, skip_null=True) for column in models[0].by}
+    return [replace(model, by=by) for model in models]
+
+
+def _joined(
+    models: Sequence[Evaluated], qids: Sequence[Any], column: str, *, skip_null: bool = False
+) -> pa.Array:
+    """Return each list's value of a column of slices, from the first file with the list.
+
+    Args:
+        models: the models, one or several for each file.
+        qids: the lists.
+        column: the column.
+        skip_null: whether null means that a file lacks the list.
+    """
+    parts = [model.by[column] for model in models]
+    try:
+        tables = [pa.table({column: part}) for part in parts]
+        whole = pa.concat_tables(tables, promote_options="permissive").column(0).combine_chunks()
+    except pa.ArrowException:  # numbers and text are mixed
+        whole = pa.concat_arrays([name_texts(part, f"column {column!r}") for part in parts])
+    values = whole.to_pylist()
+    row_of: dict[Any, int] = {}
+    for row, qid in enumerate(qid for model in models for qid in model.qids):
+        if skip_null and values[row] is None:
+            continue
+        known = values[row_of.setdefault(qid, row)]
+        if known != values[row] and column not in COMPUTED:
+            raise ValueError(
+                f"column {column!r} must have one value for a query in all files, got "
+                f"{known!r} and {values[row]!r} for {qid!r}"
+            )
+    return whole.take(pa.array([row_of.get(qid) for qid in qids], pa.int64()))
 
 
 def empty_text(empty: float | str) -> str:

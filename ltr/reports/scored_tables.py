@@ -143,8 +143,10 @@ def read_scored(
     return Scored(qids, lists, labels, scores, names, values)
 
 
-def read_table_run(path: str, columns: Columns, by: Sequence[str]) -> tuple[Run, dict[str, Any]]:
-    """Return the run in a table, and each query's value of the columns `by`."""
+def read_table_run(
+    path: str, columns: Columns, by: Sequence[str]
+) -> tuple[Run, dict[str, pa.Array]]:
+    """Return the run in a table, and the value of each of its queries in the columns `by`."""
     if len(columns.score) > 1:
         raise ValueError("--score must be one column with --qrels")
     score = columns.score[0]
@@ -160,11 +162,8 @@ def read_table_run(path: str, columns: Columns, by: Sequence[str]) -> tuple[Run,
         scores_of_query[doc] = value
     lists, queries = numbered(table.column(columns.qid).combine_chunks())
     qids = queries.to_pylist()
-    values: dict[str, Any] = {}
-    for column in by:
-        with _errors_of(path):
-            of_each = of_lists(f"column {column!r}", table.column(column), lists, qids)
-        values[column] = dict(zip(qids, of_each.to_pylist(), strict=True))
+    with _errors_of(path):
+        values = {x: of_lists(f"column {x!r}", table.column(x), lists, qids) for x in by}
     return run, values
 
 

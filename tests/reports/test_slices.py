@@ -309,6 +309,37 @@ def test_tables_that_disagree_about_a_slice_are_refused(table, capsys):
     )
 
 
+@pytest.mark.parametrize("judged", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        ([0, 1, 7, 8], [0.5, 1.5, 7, 8], ["0", "0.5", "1", "1.5", "7", "8"]),
+        ([0, 1, 7, 8], ["a", "b", "7", "8"], ["0", "1", "7", "8", "a", "b"]),
+        ([None] * 4, ["a", "b", None, None], ["a", "b", "missing"]),
+    ],
+)
+def test_files_with_other_lists_and_types_share_a_column(
+    tmp_path, monkeypatch, judged, first, second, names
+):
+    monkeypatch.chdir(tmp_path)
+    write_qrels("qrels.txt", {f"q{i}": {"d": 1, "e": 0} for i in range(6)})
+    pd.DataFrame({"qid": ["q0", "q1", "q4", "q5"], "by": first}).assign(
+        label=1, score=1.0, doc_id="d"
+    ).to_parquet("a.parquet")
+    pd.DataFrame({"qid": ["q2", "q3", "q4", "q5"], "by": second}).assign(
+        label=1, score=1.0, doc_id="d"
+    ).to_parquet("b.parquet")
+    options = ["--by", "by", "--metrics", "mrr", "--resamples", "20", "--output", "o.json"]
+    options += ["--qrels", "qrels.txt"] * judged
+    for files in (["a.parquet", "b.parquet"], ["b.parquet", "a.parquet"]):
+        assert main(["evaluate", *files, *options]) == 0
+        content = json.loads(Path("o.json").read_text())
+        assert [one["value"] for one in content["slices"]] == names
+        slices = dict(zip(content["qids"], content["by"]["by"], strict=True))
+        for number, value in enumerate([*first[:2], *second]):
+            assert slices[f"q{number}"] == ("missing" if value is None else f"{value}")
+
+
 def test_the_report_of_several_models_has_each_in_each_slice(tmp_path):
     labels, before, after, qid, segment = rows(5)
     by = {"<b>segment</b>": segment}
