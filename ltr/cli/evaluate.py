@@ -139,6 +139,8 @@ def _models(given: Namespace, options: dict[str, Any]) -> "list[Evaluated]":
     columns, of_documents = _columns(given), given.html is not None
     names = _names(given.files, columns.score)
     if given.qrels is not None:
+        if not any(map(scored_tables.is_table, given.files)):
+            _refuse_columns(given)
         judged = read_qrels(given.qrels)
         models = [
             evaluate_run(
@@ -170,6 +172,14 @@ def _models(given: Namespace, options: dict[str, Any]) -> "list[Evaluated]":
         for table, table_names in zip(tables, names, strict=True)
     ]
     return aligned([model for of_table in models for model in of_table])
+
+
+def _refuse_columns(given: Namespace) -> None:
+    """Raise a `CommandError` if an option names a column, since a run has none."""
+    for role in ("qid", "label", "score", "doc_id"):
+        if getattr(given, role):
+            option = f"--{role.replace('_', '-')}"
+            raise CommandError(f"{option} names a column of a table, and a TREC run has none")
 
 
 def _columns(given: Namespace) -> "Columns":

@@ -281,6 +281,11 @@ def test_lists_of_very_different_lengths(ltr):
         (["blank.csv"], "blank.csv: "),
         (["fake.parquet"], "fake.parquet: "),
         (["twice.csv", "--qrels", "qrels.txt"], "row 2: query 'q1' has 'd1' twice"),
+        (
+            [*OF_RUN, "mrr", "--score", "a", "--score", "b"],
+            "--score names a column of a table, and",
+        ),
+        ([*OF_RUN, "mrr", "--doc-id", "sku"], "--doc-id names a column of a table, and a TREC run"),
         ([], "the following arguments are required: FILE"),
     ],
 )
