@@ -1,4 +1,4 @@
-"""SoftSort's ranks for power 1, by kernel sums that are fused into ones compiled call on the CPU.
+"""SoftSort's ranks for power 1, by kernel sums that are fused into one compiled call on the CPU.
 
 Let t be the sorted scores. Their ranks are y = K u, with u = rho / c, c = K 1 and rho = 1..n, where
 K is the matrix of exp(-|t_i - t_j| / temperature). Let h = dLoss/dy, and let S v = K' v be the sums
@@ -40,7 +40,7 @@ def compiled_ranks(
             here, in the same call.
         temperature: > 0.
 
-    Cost: the sort and O(n), ones compiled call each for forward and backward. The ranks are
+    Cost: the sort and O(n), one compiled call each for forward and backward. The ranks are
     differentiable to any order; derivatives of higher order use `kernel_sums`.
 
     >>> compiled_ranks(torch.tensor([0.1, 0.9, 0.4]), None, None, 0.2)

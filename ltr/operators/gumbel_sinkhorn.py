@@ -166,7 +166,8 @@ class GumbelSinkhorn(nn.Module):
         """Return the soft matching of a matrix, (..., n, n); with samples, (samples, ..., n, n).
 
         The matching is 0 in masked rows and columns. If r rows and c columns are real, each real
-        row sums to 1, and each real column to r / c in the limit of many iterations.
+        row sums to 1, and each real column to r / c in the limit of many iterations. At temperature
+        0, min(r, c) rows and columns are matched, and all others are 0.
 
         Args:
             matrix: X (..., n, n); X[i, j] says how well row i and column j match. A matrix in half
@@ -199,8 +200,10 @@ class GumbelSinkhorn(nn.Module):
             chosen = order.unsqueeze(-1) == torch.arange(shape[-1], device=matrix.device)
             log_p = torch.where(chosen, 0.0, -torch.inf).to(matrix.dtype)
             log_p = torch.where(matrix.isnan().any((-2, -1), keepdim=True), torch.nan, log_p)
-            if row_mask is not None:
-                log_p = torch.where(row_mask.unsqueeze(-1), log_p, -torch.inf)
+            if mask is not None and row_mask is not None:
+                # A real row that is left over when the real columns are taken gets no column.
+                real = mask.unsqueeze(-2) & row_mask.unsqueeze(-1)
+                log_p = torch.where(real, log_p, -torch.inf)
             return Matching(log_p, scores, mask, order, row_mask)
         a, b = _shares(scores, mask, row_mask), _shares(scores, row_mask, mask)
         kernel = matrix / self.temperature

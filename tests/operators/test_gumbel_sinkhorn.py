@@ -105,6 +105,14 @@ def test_unequal_numbers_of_rows_and_columns():
     torch.testing.assert_close(P.sum(-2), torch.full((3,), 2 / 3).double())
 
 
+def test_a_row_without_a_column_is_0_in_the_hard_matching():
+    matrix, rows = draw(3, 3), torch.tensor([True, True, True])
+    columns = torch.tensor([[True, False, True], [True, True, True], [False] * 3])
+    P = GumbelSinkhorn(0)(matrix.expand(3, 3, 3), columns, rows.expand(3, 3))
+    torch.testing.assert_close(P.dense().sum(-2), columns.double())
+    assert (P.hard().sort(-1).values == torch.arange(3)).all()
+
+
 def test_a_matching_as_a_soft_permutation():
     P = GumbelSinkhorn()(draw(2, 4, 4))
     v, w, matrix = draw(2, 4, seed=1), draw(2, 4, seed=2), P.dense()
