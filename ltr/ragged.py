@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr.shapes import refuse_nested
+from ltr.shapes import refuse_nested, selectable
 
 Lengths = Tensor | Sequence[int]
 """The lengths (R,) of R ragged lists: whole numbers in a tensor, a numpy array or a list."""
@@ -108,7 +108,7 @@ def group_columns(columns: dict[str, Tensor], qid: Tensor) -> tuple[dict[str, Te
         raise ValueError(f"scores must be flat (N,) if qid is given, got {tuple(scores.shape)}")
     order, lengths = group_by_qid(qid, len(scores))
     if order is not None:  # the backward of `index_select` is faster than that of x[order]
-        columns = {name: x.index_select(0, order) for name, x in columns.items()}
+        columns = {name: selectable(x).index_select(0, order) for name, x in columns.items()}
     return columns, lengths
 
 
@@ -196,7 +196,8 @@ def chunks(lengths: Tensor, *columns: Tensor) -> Iterator[Chunk]:
     for lists, items, mask in cut:
         padded = []
         for column in columns:  # `index_select` has a faster backward pass than `column[items]`
-            values = column.index_select(0, items.flatten()).unflatten(0, items.shape)
+            values = selectable(column).index_select(0, items.flatten())
+            values = values.unflatten(0, items.shape)
             if mask is not None:
                 values.masked_fill_(~mask.view(*mask.shape, *[1] * (column.dim() - 1)), 0)
             padded.append(values)

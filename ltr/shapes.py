@@ -19,6 +19,9 @@ _AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 HALF = (torch.float16, torch.bfloat16)
 
+LARGE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+"""Integer dtypes of which torch neither selects items nor compares or bounds values."""
+
 LEAST_TEMPERATURE = 1e-30
 """The least temperature above 0. Below it, float32 divides 0 by 0, and the results are NaN."""
 
@@ -247,6 +250,7 @@ def wrong_values(
     >>> wrong_values(torch.tensor([0.0, -1.0, torch.inf, torch.nan]))
     tensor([False,  True,  True,  True])
     """
+    x = selectable(x)
     wrong = ~x.isfinite() | (x < least) | (x > most)
     return wrong if mask is None else wrong & mask
 
@@ -261,7 +265,7 @@ def first_wrong_value(
     """
     if not x.numel():
         return None
-    lowest, highest = x.detach().aminmax()  # both are NaN if any value is NaN
+    lowest, highest = selectable(x.detach()).aminmax()  # both are NaN if any value is NaN
     low, high = lowest.item(), highest.item()
     if low >= least and high <= most and math.isfinite(low) and math.isfinite(high):
         return None
@@ -296,6 +300,15 @@ def widened(x: Tensor) -> Tensor:
     torch.float64
     """
     return x.to(torch.float32 if x.device.type in NO_FLOAT64 else torch.float64)
+
+
+def selectable(x: Tensor) -> Tensor:
+    """Return x in float64 if its dtype is one of `LARGE_UNSIGNED`, and any other tensor unchanged.
+
+    >>> selectable(torch.tensor([2, 0]).to(torch.uint16)).index_select(0, torch.tensor([1]))
+    tensor([0.], dtype=torch.float64)
+    """
+    return widened(x) if x.dtype in LARGE_UNSIGNED else x
 
 
 def masked_fill(x: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:

@@ -19,7 +19,7 @@ from ltr.losses.soft import (
 )
 from ltr.operators import RankOperator, SoftSort, SortOperator
 from ltr.operators.stochastic import one_draw
-from ltr.shapes import check_choice, check_floats, check_whole, first_value
+from ltr.shapes import check_choice, check_floats, check_whole, first_value, wrong_values
 
 _TOP_1 = [1.0]
 _TOP_1_AND_5 = [0.5, 0.0, 0.0, 0.0, 0.5]
@@ -82,7 +82,7 @@ def one_hot(scores: Tensor, labels: Tensor) -> Tensor:
     n = scores.shape[-1]
     if labels.device.type == "cpu" and not torch.compiler.is_compiling():
         with suppress(RuntimeError):  # `vmap` raises this
-            wrong = first_value(labels, (labels < 0) | (labels >= n))
+            wrong = first_value(labels, wrong_values(labels, most=n - 1))
             if wrong is not None:
                 raise ValueError(f"labels must be class indices from 0 to {n - 1}, got {wrong}")
     index = labels.long().unsqueeze(-1)

@@ -13,6 +13,7 @@ from ltr.losses import (
     Penalized,
     PointwiseMSE,
     PointwiseOrdinal,
+    PointwiseSigmoid,
     PositionBias,
     QuantileLoss,
     RankingLoss,
@@ -115,6 +116,20 @@ def test_lengths_of_any_kind(loss, kind):
     scores, labels, _ = ragged()
     found = loss(scores, labels, lengths=kind(LENGTHS.tolist()))
     torch.testing.assert_close(found, loss(scores, labels, lengths=LENGTHS))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
+def test_labels_of_unsigned_integers(dtype):
+    scores, labels, _ = ragged()
+    loss, own = SoftNDCG(), labels.to(dtype)
+    for rows in ({"lengths": LENGTHS}, {"qid": torch.arange(13) % 3}, {}):
+        torch.testing.assert_close(loss(scores, own, **rows), loss(scores, labels, **rows))
+    lists = scores.view(1, -1), own.view(1, -1)
+    torch.testing.assert_close(torch.func.vmap(loss)(*lists), loss(scores, labels).view(1))
+    with pytest.raises(ValueError, match=r"labels must be <= 1, got 3"):
+        PointwiseSigmoid(threshold=None)(scores, own)
+    with pytest.raises(ValueError, match=r"labels must be class indices from 0 to 4, got 5"):
+        TopKLoss()(scores[:10].view(2, 5), torch.tensor([1, 5]).to(dtype))
 
 
 def padded() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -181,6 +181,11 @@ def test_labels_of_any_dtype(metric):
     torch.testing.assert_close(
         metric(scores, labels > 0, mask=mask), metric(scores, (labels > 0).double(), mask=mask)
     )
+    scores, labels = scores.flatten(), labels.flatten()
+    for rows in ({"lengths": [7, 9, 14]}, {"qid": torch.arange(30) % 4}):
+        expected = metric(scores, labels, **rows)
+        for dtype in (torch.uint8, torch.uint16, torch.uint32, torch.uint64):
+            torch.testing.assert_close(metric(scores, labels.to(dtype), **rows), expected)
 
 
 @every
