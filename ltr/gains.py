@@ -113,10 +113,13 @@ def item_gains(
 ) -> Tensor:
     """Return the gain of each item times its weight, (..., n), 0 under the mask.
 
+    A function may return a condition, such as labels >= 2: True is a gain of 1, and False of 0.
+
     >>> item_gains(torch.tensor([2.0, 1.0]), None, torch.tensor([1.0, 0.5]), gain_function("exp2"))
     tensor([3.0000, 0.5000])
     """
     gains = gain(masked_fill(labels, mask))
+    gains = gains if gains.is_floating_point() else gains.to(labels.dtype)
     return masked_fill(gains if weights is None else gains * weights, mask)
 
 

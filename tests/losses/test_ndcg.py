@@ -13,9 +13,9 @@ from ltr.gains import log2_discount
 from ltr.kernels import use
 from ltr.kernels.choice import computed_by
 from ltr.kernels.reference import REFERENCE
-from ltr.losses import PointwiseMSE, SoftmaxLoss, SoftNDCG
+from ltr.losses import LambdaRank, PointwiseMSE, SoftmaxLoss, SoftNDCG, UniqueSoftmax
 from ltr.losses.ndcg import first_gains
-from ltr.metrics.functional import ndcg
+from ltr.metrics.functional import dcg, ndcg
 from ltr.operators import (
     HardRank,
     RankOperator,
@@ -139,6 +139,27 @@ def test_a_function_as_gain_and_discount():
         HardRank(), gain=torch.square, discount=lambda ranks: 1 / ranks, mean="arithmetic"
     )
     assert loss(scores, labels).item() == pytest.approx(1 - 1 / 2)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    "measured",
+    [
+        lambda *lists, gain: SoftNDCG(gain=gain)(*lists),
+        lambda *lists, gain: SoftNDCG(top_k=2, gain=gain, mean="tight")(*lists),
+        lambda *lists, gain: LambdaRank(gain=gain)(*lists),
+        lambda *lists, gain: UniqueSoftmax(gain=gain, normalize=False)(*lists),
+        lambda scores, labels, mask, gain: ndcg(scores, labels, mask=mask, gain=gain),
+        lambda scores, labels, mask, gain: dcg(scores, labels, top_k=2, mask=mask, gain=gain),
+    ],
+)
+def test_a_condition_as_gain(measured, masked):
+    scores, labels = draw(3, 6)
+    mask = torch.arange(6) < torch.tensor([[4], [5], [6]]) if masked else None
+    found = measured(scores, labels, mask, gain=lambda y: y >= 2)
+    expected = measured(scores, labels, mask, gain=lambda y: (y >= 2).to(y.dtype))
+    torch.testing.assert_close(found, expected)
+    assert found > 0
 
 
 def test_letor4_discount_does_not_discount_rank_2():
