@@ -19,13 +19,23 @@ pc: Any = pyarrow.compute
 def as_array(values: Any) -> np.ndarray:
     """Return the values as an array.
 
-    A tensor is moved to the CPU, and a masked value is missing: see `ltr.columns.unmasked`.
+    A tensor is moved to the CPU, and a masked value is missing: see `ltr.columns.unmasked`. The
+    numbers of the result have the byte order of this machine.
     """
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         # NumPy has no bfloat16.
         values = values.float() if values.dtype == torch.bfloat16 else values
-    return np.asarray(unmasked(values))
+    return in_own_order(np.asarray(unmasked(values)))
+
+
+def in_own_order(array: np.ndarray) -> np.ndarray:
+    """Return an array in the byte order of this machine: Arrow and torch refuse any other.
+
+    >>> in_own_order(np.array([1.0], ">f8")).dtype.isnative
+    True
+    """
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def as_numbers(argument: str, values: Any) -> np.ndarray:
@@ -148,7 +158,7 @@ def as_qids(
             f"{argument} must have one value for each of the {rows} {of}, got shape {names.shape}"
         )
     if names.dtype.kind in "iu":
-        return pa.array(names.astype(names.dtype.newbyteorder("="), copy=False))
+        return pa.array(names)
     return as_texts(argument, names, f"name {what} in each row")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ltr.arrays import is_absent
+from ltr.arrays import in_own_order, is_absent
 from ltr.datasets.column_steps import RowError, kind_of, shown
 
 
@@ -81,7 +81,7 @@ class Frame:
         >>> Frame.of_array(np.ones((3, 2))).column_names
         ['x0', 'x1']
         """
-        return cls({f"x{i}": column for i, column in enumerate(values.T)})
+        return cls({f"x{i}": column for i, column in enumerate(in_own_order(values).T)})
 
     @property
     def column_names(self) -> list[str]:
@@ -138,7 +138,7 @@ def _of_pandas(name: Any, values: Any) -> Any:
         and values.dtype.kind in "iuf"
         and values.dtype.itemsize <= 8
     ):
-        return values.to_numpy()
+        return in_own_order(values.to_numpy())
     try:
         array = pa.array(values, from_pandas=True)
         if values.dtype == object and kind_of(array.type) == "date":

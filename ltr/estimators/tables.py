@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import sklearn
+import torch
 from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
@@ -82,7 +83,7 @@ def with_rows(X: Any, name: str = "X") -> Any:
     Raises:
         ValueError: X is sparse, or does not have two dimensions.
     """
-    if isinstance(X, np.ma.MaskedArray) or not hasattr(X, "shape"):
+    if isinstance(X, np.ma.MaskedArray | torch.Tensor) or not hasattr(X, "shape"):
         X = as_array(X)
     if len(X.shape) != 2:
         raise ValueError(

@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 
 from ltr.datasets import NoTransform
 from ltr.estimators import Blend, NeuralRanker
-from ltr.losses import SoftNDCG
+from ltr.losses import SoftNDCG, Unbiased
 from ltr.models import LinearScorer
 
 ROWS = 60
@@ -425,3 +425,29 @@ def test_a_blend_refuses_labels_that_are_all_equal():
     rows = np.arange(40)
     with pytest.raises(ValueError, match="y must not be the same everywhere, got 2 in all rows"):
         Blend([Ridge()], verbose=0).fit(rows[:, None], rows * 0 + 2, qid=rows // 4)
+
+
+@pytest.mark.parametrize("frame", [False, True])
+def test_numbers_in_the_byte_order_of_another_machine(frame: bool):
+    def given(values: np.ndarray, dtype: str) -> Any:
+        return pd.DataFrame(values.astype(dtype)) if frame else values.astype(dtype)
+
+    X, position = table().to_numpy(), np.tile(np.arange(1, 6), ROWS // 5)
+    first, swapped = (
+        quick(loss=Unbiased()).fit(
+            given(X, f"{order}f8"),
+            LABELS.astype(f"{order}i2"),
+            qid=QID.astype(f"{order}i4"),
+            sample_weight=(1 + QID % 3).astype(f"{order}f4"),
+            position=position.astype(f"{order}i8"),
+        )
+        for order in "<>"
+    )
+    np.testing.assert_array_equal(first.predict(X), swapped.predict(given(X, ">f8")))
+    assert first.history_ == swapped.history_
+
+
+def test_numbers_of_torch_that_numpy_does_not_have():
+    X = torch.tensor(table().to_numpy()).bfloat16()
+    ranker = quick().fit(X, LABELS, qid=QID)
+    np.testing.assert_array_equal(ranker.predict(X), ranker.predict(X.double().requires_grad_()))
