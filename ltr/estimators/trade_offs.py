@@ -176,17 +176,18 @@ def trade_offs(
         validation=validation,
         max_levels=partial(max_levels, made[0]),
     )
+    names, named = made[0].columns_, hasattr(made[0], "feature_names_in_")
     if data.val is None:
         raise ValueError(f"validation must hold out some of the queries, got {validation}")
     val: ListDataset = data.val.in_memory()
     columns = {name: val.labels[:, i] for i, name in enumerate(data.schema.labels)}
-    names = np.repeat(np.array(val.qids, dtype=object), val.lengths)
+    qids = np.repeat(np.array(val.qids, dtype=object), val.lengths)
     points = []
     for mix, ranker in zip(mixes, made, strict=True):
         ranker.fit(data)
         scores = ranker.predict(replace(data, train=val, val=None))
-        tables.set_columns(ranker, ranker.columns_, named=tables.is_frame(X))
-        points.append(TradeOff(mix, ranker, evaluate_labels(columns, scores, names, metrics)))
+        tables.set_columns(ranker, names, named=named)  # those of X, in their order
+        points.append(TradeOff(mix, ranker, evaluate_labels(columns, scores, qids, metrics)))
     means = np.stack([point.means for point in points])
     beaten = [bool(((means >= x).all(1) & (means > x).any(1)).any()) for x in means]
     pairs = zip(points, beaten, strict=True)

@@ -184,6 +184,20 @@ def test_trade_offs_find_what_nobody_beats():
     assert found[0].ranker.predict(X).shape == (len(X),)
 
 
+def test_rankers_of_trade_offs_take_the_columns_as_those_of_fit():
+    X, Y, qid = shop(20)
+    # The schema has categories last. Without names of text, columns are found by their positions.
+    X = X.assign(a=pd.Categorical(X["a"].round().astype(int))).set_axis([0, 1, 2], axis=1)
+
+    def make(weights: dict[str, float]) -> NeuralRanker:
+        return ranker_of(**weights, members=1, max_epochs=2)
+
+    (point,) = trade_offs(make, X, Y, qid=qid, weights=[{"click": 1, "buy": 2}])
+    ranker = make(point.weights).fit(X, Y, qid=qid)
+    np.testing.assert_array_equal(point.ranker.predict(X), ranker.predict(X))
+    assert point.ranker.n_features_in_ == 3
+
+
 X, Y, QID = shop()
 WRONG = {
     "negative": (Y.assign(buy=-1.0), {}, r"y\['buy'\] must be finite and >= 0, got -1 in row 0"),
