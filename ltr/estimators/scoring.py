@@ -125,11 +125,11 @@ class RankingEstimator(BaseEstimator):
         means = []
         for column in labels.reshape(len(labels), -1).T:
             known = ~np.isnan(column)
-            if not known.any():
+            own = None if weights is None else weights[known]
+            if not known.any() or (list_weights and own is not None and not own.any()):
                 means.append(np.nan)
                 continue
             _, first, lists = np.unique(groups[known], return_index=True, return_inverse=True)
-            own = None if weights is None else weights[known]
             of_rows, of_lists = (None, own) if list_weights else (own, None)
             rows = scores[known], column[known], lists, of_rows
             values = values_of_lists(*rows, metric=metric or self.metric)

@@ -112,6 +112,12 @@ def test_score_is_the_weighted_mean_of_the_labels():
     found = evaluate_labels(Y, ranker.predict(X), qid, ["ndcg@10"])
     click, buy = (found[name]["ndcg@10"].mean for name in NAMES)
     assert ranker.score(X, Y, qid=qid) == pytest.approx((click + 3 * buy) / 4, abs=1e-6)
+    # A label that is known only in lists of weight 0 counts as one that is known nowhere.
+    half = Y.assign(buy=Y["buy"].where(qid < 60))
+    weights = (np.arange(120) >= 60) * 1.0
+    found = ranker.score(X, half, qid=qid, sample_weight=weights)
+    alone = ranker.score(X, Y.assign(buy=np.nan), qid=qid, sample_weight=weights)
+    assert found == alone == pytest.approx(ranker.score(X[600:], half[600:], qid=qid[600:]))
 
 
 def test_the_default_loss_takes_all_labels():
