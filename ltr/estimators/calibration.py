@@ -100,6 +100,8 @@ class Calibrated(RankingEstimator):
         else:
             labels = tables.as_labels(y, tables.row_count(X))
             scores = self.predict(X, qid, group=group)
+        if labels.ndim > 1:
+            raise ValueError(f"X must be lists with one label, got {labels.shape[1]} labels")
         relevant = labels >= self.relevant_from
         if relevant.all() or not relevant.any():
             raise ValueError(

@@ -18,6 +18,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss
 
 from ltr.cli import main
+from ltr.datasets import ListDataset
 from ltr.estimators import Blend, Calibrated, NeuralRanker, reliability
 from ltr.models import AttentionScorer, LinearScorer
 from ltr.reports.scored_tables import predicted_roles
@@ -197,6 +198,10 @@ def test_bad_rankers(tmp_path):
         Calibrated(3).fit(X, y)
     with pytest.raises(ValueError, match="not fitted"):
         Calibrated(Given()).probability(X)
+    two = ListDataset.from_arrays(X, np.stack([y, y], axis=1), np.arange(len(X)) // 8)
+    ranker = NeuralRanker(members=1, max_epochs=1, verbose=0).fit(two)
+    with pytest.raises(ValueError, match="X must be lists with one label, got 2 labels"):
+        Calibrated(ranker).fit(two)
     with pytest.raises(ValueError, match=r"ranker must be a NeuralRanker or a Blend .*a Given: B"):
         Calibrated(Given()).fit(X, y).save(tmp_path)
 
