@@ -192,9 +192,9 @@ def _read_rows(
     if given["sample_weight"] is not None:
         lists = tables.list_groups(names)
         columns["weight"], of_lists = tables.row_weights(given["sample_weight"], *lists)
-    named = tables.names_of_uses([*frame.column_names, *labels], {"label": given["y"], **given})
-    if known is not None:
-        named |= {"qid": known.qid, "label": known.label}
+    before = {} if known is None else {"qid": known.qid, "label": known.label}
+    taken = [*frame.column_names, *labels]
+    named = tables.names_of_uses(taken, {"label": given["y"], **given}, before)
     uses: dict[str, Any] = {use: name if use in columns else None for use, name in named.items()}
     if labels:
         uses["label"] = (*labels,)

@@ -303,22 +303,27 @@ def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
     return arrays
 
 
-def names_of_uses(columns: Collection[str], given: Mapping[str, Any]) -> dict[str, str]:
+def names_of_uses(
+    columns: Collection[str], given: Mapping[str, Any], known: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return names, distinct from all feature names, for the columns of qid, label and so on.
 
     Args:
         columns: the names of the features.
         given: the arguments of `fit` by their uses. The name of a pandas or polars series becomes
             the name of its column; "_" is appended if the name is already taken.
+        known: the names of the previous training run by their uses, which stay; {} for the first.
 
     >>> given = {"qid": pd.Series([1, 1], name="query")}
-    >>> names_of_uses(["y", "price"], given) | {}  # doctest: +ELLIPSIS
+    >>> names_of_uses(["y", "price"], given, {})  # doctest: +ELLIPSIS
     {'qid': 'query', 'label': 'y_', 'weight': 'sample_weight', ...}
     """
-    names: dict[str, str] = {}
+    names = {**known}
     uses = {"qid": "qid", "label": "y", "weight": "sample_weight"}
     uses |= {"position": "position", "protected": "protected"}
     for use, default in uses.items():
+        if use in known:
+            continue
         own = getattr(given.get(use), "name", None)
         name = own if isinstance(own, str) and own else default
         while name in columns or name in names.values():

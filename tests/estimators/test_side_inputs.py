@@ -1,5 +1,6 @@
 """Position and protected reach the loss of a `NeuralRanker`."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,13 @@ def test_each_fit_takes_them():
     first = ranker.predict(X)
     ranker.fit(X, table["click"], **lists).partial_fit(X, table["click"], **lists)
     assert not np.array_equal(ranker.predict(X), first)
+    # The name of the first training's labels is not free for positions.
+    later = table["click"].to_numpy(), table["shown"].rename("click")
+    twice = [
+        copy.copy(ranker).fit(X, y, qid=table["qid"], position=shown).predict(X)
+        for y, shown in ((table["click"], table["shown"]), later)
+    ]
+    np.testing.assert_array_equal(*twice)
     ranker.fit(
         X, table["click"], eval_set=[(X, table["relevant"])], eval_qid=[table["qid"]], **lists
     )
