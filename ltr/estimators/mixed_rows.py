@@ -54,10 +54,10 @@ def mixed_scores(ranker: Any, X: Any, groups: np.ndarray) -> Mixed:
         X: (rows, columns), a pandas data frame or an array with the columns of the training.
         groups: (rows,), the index of each row's list.
     """
-    ranker, given = _inner(ranker), column_names(X)
+    ranker, given = _inner(ranker), [*map(str, column_names(X))]
     model = _model(ranker)
     X = tables.by_name(ranker, X)  # in the order of the training
-    columns = [given.index(name) for name in column_names(X)]
+    columns = [given.index(str(name)) for name in column_names(X)]
     if ranker is model:
         frame, schema = read_frame(model, X)
     else:

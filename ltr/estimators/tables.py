@@ -102,6 +102,8 @@ def with_rows(X: Any, name: str = "X") -> Any:
 def by_name(estimator: Any, X: Any) -> Any:
     """Return the training columns of X in their order; X itself if X or the estimator has no names.
 
+    Numbers that name the columns of a pandas frame are read as text, as in `Frame.of`.
+
     Raises:
         ValueError: columns are missing; the message names them.
     """
@@ -109,7 +111,12 @@ def by_name(estimator: Any, X: Any) -> Any:
         return X
     names = [*(X.column_names if isinstance(X, pa.Table) else X.columns)]
     wanted = estimator.feature_names_in_.tolist()
-    if names == wanted or not all(isinstance(name, str) for name in names):
+    if not all(isinstance(name, str) for name in names):  # the frame is of pandas
+        if not {*wanted} <= {*map(str, names)}:
+            return X
+        names = [*map(str, names)]
+        X = X.set_axis(names, axis=1)
+    if names == wanted:
         return X
     if missing := [name for name in wanted if name not in names]:
         others = [name for name in names if name not in wanted]

@@ -17,6 +17,7 @@ from sklearn.linear_model import Ridge
 from ltr.datasets import ListDataset, convert, open_lists, read_letor, write_lists
 from ltr.datasets.prepare import prepare
 from ltr.estimators import Blend, Calibrated, NeuralRanker
+from ltr.estimators.mixed_rows import mixed_scores
 from ltr.losses import SeveralLabels, SoftmaxLoss, Unbiased
 from ltr.models import LinearScorer, MLPScorer
 
@@ -63,6 +64,24 @@ def test_the_same_model_from_a_frame_from_prepared_lists_and_from_the_disk(folde
         assert np.array_equal(found.rank(X, qid=qid), expected.rank(X, qid=qid))
         assert found.feature_names_in_.tolist() == expected.feature_names_in_.tolist()
         assert found.settings_ == expected.settings_
+
+
+def test_columns_that_numbers_name_are_matched_by_name():
+    """The schema of prepared lists has categories last, and a frame may have more columns."""
+    table = frame(80)[["shop", "stock", "price", "query", "grade"]]
+    table["shop"] = table["shop"].astype("category").cat.codes.astype("category")
+    table = table.rename(columns={"shop": 0, "stock": 1, "price": 2})
+    X, qid = table[[0, 1, 2]], table["query"]
+    expected = quick(relative=True).fit(X, table["grade"], qid=qid)
+    prepared = prepare(table, ROLES)
+    for ranker in (quick(relative=True), Blend([quick(relative=True)], verbose=0)):
+        ranker.fit(prepared)
+        scores = ranker.predict(table[[2, 0, "grade", 1]], qid)
+        np.testing.assert_array_equal(ranker.predict(X, qid), scores)
+        np.testing.assert_array_equal(ranker.rank(X, qid=qid), expected.rank(X, qid=qid))
+    same = np.repeat(np.arange(len(X))[:, None], 3, axis=1)
+    mixed = mixed_scores(ranker, X, pd.factorize(qid)[0])(same)
+    np.testing.assert_allclose(mixed, ranker.predict(X, qid), atol=1e-5)
 
 
 def test_validation_lists_are_matched_by_name(folder, tmp_path):
