@@ -17,6 +17,7 @@ from ltr.config.folder import WEIGHTS, Saved, describing, read_folder
 from ltr.datasets import Schema
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.saving import content, learned, make, set_learned
+from ltr.models.trees import CONSTRAINTS
 from ltr.names import one_line
 
 _PARAMETERS = ("validation", "n_jobs", "verbose")
@@ -101,7 +102,8 @@ def _written(name: str, fitted: Any, given: Any) -> tuple[dict[str, Any], str, b
     Args:
         name: the name of the ranker, for errors.
         fitted: the fitted ranker.
-        given: the ranker before `fit`; it has the parameters that a `lightgbm.Booster` lacks.
+        given: the ranker before `fit`; it has the parameters that a `lightgbm.Booster` lacks, and
+            constraints that name the user's columns.
 
     Raises:
         ValueError: no format supports this ranker.
@@ -115,6 +117,10 @@ def _written(name: str, fitted: Any, given: Any) -> tuple[dict[str, Any], str, b
         )
     source = fitted if hasattr(fitted, "get_params") else given
     params = source.get_params() if hasattr(source, "get_params") else {}  # of no `Booster`
+    if hasattr(given, "get_params"):
+        # `fit` has changed the names of columns in the fitted ranker to x0, x1 and so on.
+        own = given.get_params()
+        params |= {name: own[name] for name in CONSTRAINTS if name in own}
     entry = {"kind": f"{library}.{type(source).__name__}", "parameters": _plain(params)}
     return entry, suffix, _content(fitted, suffix)
 

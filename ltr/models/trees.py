@@ -22,7 +22,7 @@ from ltr.datasets.column_steps import as_text, kind_of
 
 Form = Literal["categories", "codes"]
 
-_CONSTRAINTS = ("monotone_constraints", "monotonic_cst", "interaction_constraints")
+CONSTRAINTS = ("monotone_constraints", "monotonic_cst", "interaction_constraints")
 """Parameters of LightGBM, XGBoost, CatBoost and scikit-learn that may name columns."""
 
 _BOOSTERS = {("lightgbm", "Booster"), ("xgboost", "Booster")}
@@ -179,7 +179,7 @@ def takes_relative(ranker: Any) -> bool:
     if library_of(ranker) is None or is_booster(ranker):
         return False
     given = ranker.get_params()
-    return all(given.get(name) is None for name in _CONSTRAINTS)
+    return all(given.get(name) is None for name in CONSTRAINTS)
 
 
 def tree_values(category: Category) -> list[float]:
@@ -242,7 +242,7 @@ def set_names(ranker: Any, schema: Schema, positions: Sequence[int]) -> None:
     names = {known[at]: f"x{index}" for index, at in enumerate(positions)}
     given = ranker.get_params()
     changed = {
-        name: _renamed(given[name], names) for name in _CONSTRAINTS if given.get(name) is not None
+        name: _renamed(given[name], names) for name in CONSTRAINTS if given.get(name) is not None
     }
     if changed:
         ranker.set_params(**changed)

@@ -209,6 +209,19 @@ def test_a_parameter_that_has_no_plain_form(tmp_path):
     np.testing.assert_array_equal(again.predict(new), blend.predict(new))
 
 
+def test_constraints_keep_the_names_of_columns(tmp_path):
+    X, y, qid = lists()
+    X = X[["stock", "price"]]
+    constraints = {"price": -1}
+    trees = xgboost.XGBRanker(n_estimators=3, n_jobs=1, monotone_constraints=constraints)
+    Blend([trees], validation=0, verbose=0).fit(X, y, qid=qid).save(tmp_path)
+    again = Blend.load(tmp_path)
+    assert again.get_params()["xgbranker__monotone_constraints"] == constraints
+    again.fit(X[["price", "stock"]], y, qid=qid)
+    dearer = pd.DataFrame({"price": np.linspace(-2, 2, 50), "stock": 4})
+    assert (np.diff(again.predict(dearer)) <= 0).all()
+
+
 @pytest.mark.parametrize("kind", ["uint8", "float32", "Int64"])
 def test_levels_of_numbers(tmp_path, kind):
     X, y, qid = lists(80)
