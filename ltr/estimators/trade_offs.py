@@ -14,7 +14,7 @@ from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.parameters import max_levels
 from ltr.losses import XENDCG, SeveralLabels
 from ltr.metrics.comparison import text_table
-from ltr.metrics.named import Metric
+from ltr.metrics.named import Metric, as_measures
 from ltr.plots import new_figure
 from ltr.shapes import check_fraction
 
@@ -188,7 +188,8 @@ def trade_offs(
         scores = ranker.predict(replace(data, train=val, val=None))
         tables.set_columns(ranker, names, named=named)  # those of X, in their order
         points.append(TradeOff(mix, ranker, evaluate_labels(columns, scores, qids, metrics)))
-    means = np.stack([point.means for point in points])
+    measure = as_measures(metrics)[0]
+    means = np.stack([point.means for point in points]) * (1 if measure.higher_is_better else -1)
     beaten = [bool(((means >= x).all(1) & (means > x).any(1)).any()) for x in means]
     pairs = zip(points, beaten, strict=True)
     return TradeOffs(replace(point, unbeaten=not lost) for point, lost in pairs)

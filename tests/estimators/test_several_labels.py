@@ -198,7 +198,12 @@ def test_rankers_of_trade_offs_take_the_columns_as_those_of_fit():
     def make(weights: dict[str, float]) -> NeuralRanker:
         return ranker_of(**weights, members=1, max_epochs=2)
 
-    (point,) = trade_offs(make, X, Y, qid=qid, weights=[{"click": 1, "buy": 2}])
+    given = {"qid": qid, "weights": [{"click": 1, "buy": 2}, {"click": 0, "buy": 1}]}
+    point, other = found = trade_offs(make, X, Y, metrics=["arp"], **given)
+    for own, rival in (found, found[::-1]):  # a lower ARP is better
+        lost = (rival.means <= own.means).all() and (rival.means < own.means).any()
+        assert own.unbeaten == (not lost)
+    assert not (point.unbeaten and other.unbeaten)
     ranker = make(point.weights).fit(X, Y, qid=qid)
     np.testing.assert_array_equal(point.ranker.predict(X), ranker.predict(X))
     assert point.ranker.n_features_in_ == 3
