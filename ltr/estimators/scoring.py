@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ltr.arrays import rank
 from ltr.datasets import ListDataset
 from ltr.datasets.list_tables import holds_lists
+from ltr.datasets.prepare import Prepared
 from ltr.datasets.reading import group_rows
 from ltr.estimators import tables as tables
 from ltr.estimators.list_input import is_lists, refuse_beside
@@ -181,7 +182,11 @@ class RankingEstimator(BaseEstimator):
         if any(not {*names} <= {*table.column_names} for table, _ in parts):
             raise ValueError(f"X must have labels, got lists without them: {X}")
         table = pa.concat_tables([table for table, _ in parts])
-        groups, _ = group_rows(table.column(qid), qid)
+        if isinstance(X, str | PathLike):
+            groups, _ = group_rows(table.column(qid), qid)
+        else:  # two lists may have the same qid, as in a sample with replacement
+            lists = X.train if isinstance(X, Prepared) else X
+            groups = np.repeat(np.arange(len(lists)), lists.lengths)
         scores = np.concatenate([scores for _, scores in parts])
         if not judged:
             return scores, groups, np.empty(0)

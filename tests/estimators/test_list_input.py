@@ -355,6 +355,13 @@ def test_scores_of_a_list_dataset_are_in_the_order_of_its_documents():
     assert not np.array_equal(prepared.train.rows, np.arange(200))
     expected = ranker.predict(table.drop(columns=["query", "grade"]), table["query"])
     np.testing.assert_allclose(ranker.predict(prepared), expected[prepared.train.rows], rtol=1e-6)
+    # In a sample with replacement, two lists have the same qid.
+    lists, chosen = prepared.train, np.array([3, 0, 3, 1])
+    alone = [replace(prepared, train=lists.select([i])) for i in chosen]
+    sample = replace(prepared, train=lists.select(chosen))
+    assert ranker.score(sample) == pytest.approx(np.mean([ranker.score(one) for one in alone]))
+    ranks = np.concatenate([ranker.rank(one) for one in alone])
+    np.testing.assert_array_equal(ranker.rank(sample), ranks)
 
 
 def test_letor_text_in_every_method(tmp_path):
