@@ -1,5 +1,6 @@
 """Lists of documents in flat arrays, in memory or mapped from files."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -717,6 +718,9 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
         across: whether the first list of a data set continues the last list of the previous one if
             both have the same qid.
 
+    Raises:
+        ValueError: the data sets have different numbers of labels or categories.
+
     >>> one = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 1], qid=["a", "b"])
     >>> two = ListDataset.from_arrays([[3.0, 4.0]], labels=[2], qid=["b"])
     >>> join_lists([one, two], across=True)[1]["features"]
@@ -743,6 +747,9 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
         doc_id = pa.concat_arrays(ids)
     columns = [part.columns() for part in parts]
     names = set.intersection(*({*own} for own in columns))
+    for name in sorted(names):
+        if len(counts := {math.prod(own[name].shape[1:]) for own in columns}) > 1:
+            raise ValueError(f"parts must have as many {name} each, got {sorted(counts)}")
     joint = {name: np.concatenate([own[name] for own in columns]) for name in names}
     joined = ListDataset(
         np.concatenate([part.widen(width).features for part in parts]),

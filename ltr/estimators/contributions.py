@@ -211,8 +211,9 @@ def contributions(
     Raises:
         ValueError: X or the background has a wrong shape, they differ in their columns or types, an
             argument is out of range, the ranker looks at whole lists other than by columns relative
-            to them, `qid` or `background_qid` is missing but needed, the ranker does not predict
-            one finite number per row, or `shap` is needed and not installed.
+            to them, `qid` or `background_qid` is missing but needed, `background_qid` is given
+            without a background, the ranker does not predict one finite number per row, or `shap`
+            is needed and not installed.
 
     Reference: Lundberg and Lee, "A unified approach to interpreting model predictions", 2017;
     Lundberg et al., "From local explanations to global understanding with explainable AI for
@@ -234,6 +235,11 @@ def contributions(
     check_at_least("samples", samples, 1)
     check_at_least("permutations", permutations, 1)
     check_at_least("seed", seed, 0)
+    if background is None and background_qid is not None:
+        raise ValueError(
+            "background_qid must be None without a background, got "
+            f"{type(background_qid).__name__}; qid holds the queries of X"
+        )
     table, first = X, 0
     if background is not None:
         rows = as_columns(background, "background")

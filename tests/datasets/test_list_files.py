@@ -324,6 +324,19 @@ def test_texts_of_several_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert_same(data.select(chosen), want.select(chosen))
 
 
+@pytest.mark.parametrize(("name", "other"), [("labels", (2, 2)), ("categories", (2, 3))])
+def test_parts_with_other_numbers_of_columns_are_not_joined(name: str, other: tuple[int, int]):
+    rows, offsets = np.zeros((2, 1), np.float32), np.array([0, 2])
+    parts = []
+    for shape in ((2,) if name == "labels" else (2, 1), other):
+        own = {"labels": rows[:, 0], name: np.zeros(shape, np.float32 if name == "labels" else int)}
+        parts.append(ListDataset(rows, own.pop("labels"), offsets, ["a"], **own))
+    with pytest.raises(
+        ValueError, match=rf"^parts must have as many {name} each, got \[1, {other[1]}\]"
+    ):
+        join_lists(parts)
+
+
 def test_another_process_gets_the_path(folder: Path):
     for data in (open_lists(folder), open_lists(folder).select([1])):
         raw = pickle.dumps(data)

@@ -362,6 +362,8 @@ def test_rankers_with_relative_columns_need_their_lists(relative):
     X, _, qid = shop(3, 1)
     with pytest.raises(ValueError, match=r"^qid must be given: .*relative=False"):
         contributions(relative["bins"], X)
+    with pytest.raises(ValueError, match=r"^background_qid must be None without a background"):
+        contributions(relative["bins"], X, qid=qid, background_qid=qid)
     with pytest.raises(ValueError, match=r"^background_qid must be given"):
         contributions(relative["blend"], X, qid=qid, background=X)
     with pytest.raises(ValueError, match=r"^background_qid .*18"):
