@@ -519,7 +519,8 @@ def grades_needed(
     if len(known) < 2:
         raise ValueError("at least two queries with grades are needed, got one")
     table = _system_values(values[rows], systems, rows, lists, int(lists.max()) + 1, measure)
-    table = table[known]
+    # A query without a value has none for any system, so that 0 keeps their order.
+    table = np.nan_to_num(table[known])
     total, mean_rows = table.mean(0), len(rows) / len(known)
     sizes = [k * 10**e for e in range(8) for k in (1, 2, 5) if 5 <= k * 10**e < len(known)]
     rng = np.random.default_rng(seed)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
+from ltr.metrics import MRR
 from ltr.reports import agreement, evaluate, grades_needed
 
 NAN = np.nan
@@ -186,6 +187,19 @@ def test_fewer_queries_keep_the_order_less_often():
     none = grades_needed(grades, equal, qid, metric="map", resamples=50)
     assert none.needed is None
     assert "not even all queries" in str(none)
+
+
+def test_queries_without_a_value_keep_the_order_of_systems():
+    rng = np.random.default_rng(0)
+    qid = np.repeat(np.arange(80), 5)
+    grades = (rng.random(len(qid)) < 0.2).astype(float)
+    systems = {n: grades + s * rng.normal(size=len(qid)) for n, s in (("b", 3), ("a", 1))}
+    counted, skipped = (
+        grades_needed(grades, systems, qid, metric=MRR(empty=empty), resamples=50)
+        for empty in (0, "skip")
+    )
+    assert skipped == counted
+    assert skipped.order == ("a", "b")
 
 
 GOOD = {"a": [1, 2, 3, 4], "b": [4, 3, 2, 1]}
