@@ -104,8 +104,9 @@ class Evaluation:
             differences.
 
         Raises:
-            ValueError: a qid is in only one of the evaluations, one of them lacks the metric, fewer
-                than two lists have a value in both, or an option is wrong.
+            ValueError: a qid is in only one of the evaluations, one of them lacks the metric, they
+                have different `gain`, `empty` or `ties`, fewer than two lists have a value in both,
+                or an option is wrong.
         """
         names = names or self._names(other)
         title, values = self._paired(other, metric)
@@ -158,6 +159,8 @@ class Evaluation:
     ) -> tuple[str, tuple[np.ndarray, np.ndarray]]:
         """Return a metric's name and both evaluations' values of the same lists."""
         title = self._title(metric) if metric is not None else next(iter(self.values))
+        if other.options != self.options:
+            raise ValueError(f"other must have the options {self.options}, got {other.options}")
         values = other.values[other._title(title)][self._positions(other)]
         return title, (self.values[title], values)
 

@@ -150,6 +150,9 @@ def test_compare_is_the_paired_test_whatever_the_order_of_the_lists():
             one.compare(other)
     with pytest.raises(ValueError, match=r"metric.* 'ndcg@5'"):
         before.compare(after, "ndcg@5")
+    for option in ({"gain": "linear"}, {"empty": "skip"}, {"ties": "worst"}):
+        with pytest.raises(ValueError, match=r"^other must have the options \{'gain': 'exp2', "):
+            before.compare(evaluate(labels, scores, qid, **option))
 
 
 def test_a_report_compares_with_others_in_any_order(tmp_path):
