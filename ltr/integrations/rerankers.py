@@ -224,6 +224,9 @@ def _check_sample(sample: Mapping[str, Any], number: int) -> None:
             f"sample {number} must have exactly one of the keys 'negative' and 'documents', "
             f"got {list(sample)}"
         )
+    for key in ("negative", "documents"):
+        if isinstance(sample.get(key), str):
+            raise ValueError(f"sample {number} must have a list in {key!r}, got {sample[key]!r}")
     if "documents" in sample and not len(sample["documents"]):
         raise ValueError(f"sample {number} must have at least one of 'documents', got none")
 
