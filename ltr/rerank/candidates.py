@@ -170,6 +170,10 @@ def lists_from_run(
         for name, text in texts:
             if not isinstance(text, str):
                 raise ValueError(f"queries and documents must be text, got {text!r} for {name!r}")
+            if not (_is_unicode(str(name)) and _is_unicode(text)):
+                raise ValueError(
+                    f"queries and documents must be UTF-8 text, got {text[:80]!r} for {name!r}"
+                )
         rows.append(
             {
                 "qid": qid,
@@ -184,6 +188,15 @@ def lists_from_run(
         told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
         raise ValueError(f"run must give a list with a relevant document and texts, got {told}")
     return CandidateLists(rows, reasons, found)
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be written as UTF-8: bytes that are not become surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _labels(

@@ -12,6 +12,7 @@ from ltr.rerank import lists_from_run, read_texts
 RUN = {"q": {"a": 5.0, "b": 4.0, "c": 3.0, "d": 2.0, "e": 1.0}}
 QRELS = {"q": {"b": 2, "c": 0, "e": -1, "z": 1}}
 QUERIES = {"q": "cat"}
+ESCAPE = "surrogateescape"
 TEXTS = {name: f"text {name}" for name in "abcdez"}
 
 
@@ -129,6 +130,10 @@ def test_bad_runs():
             lists_from_run(*given)
     with pytest.raises(ValueError, match="queries and documents must be text, got 3 for 'a'"):
         lists_from_run(RUN, QRELS, QUERIES, {**TEXTS, "a": 3})
+    with pytest.raises(ValueError, match=r"must be UTF-8 text, got 'caf\\udce9' for 'a'"):
+        lists_from_run(RUN, QRELS, QUERIES, {**TEXTS, "a": b"caf\xe9".decode("utf-8", ESCAPE)})
+    with pytest.raises(ValueError, match=r"must be UTF-8 text, got 'cat' for '\\ud800'"):
+        lists_from_run({"\ud800": {"a": 1}}, {"\ud800": {"a": 1}}, {"\ud800": "cat"}, TEXTS)
     with pytest.raises(ValueError, match="qrels must judge a query of the run, got none"):
         lists_from_run(RUN, {"p": {"a": 1}}, QUERIES, TEXTS)
     with pytest.raises(ValueError, match=r"run must give a list .* got 1 query without text"):
