@@ -5,6 +5,7 @@ reads the ONNX file that `ltr export` or `NeuralRanker.export` wrote.
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from numbers import Integral
@@ -61,9 +62,10 @@ class OnnxRanker:
         options.inter_op_num_threads = 1
         wanted = "path must be an ONNX file that `ltr export` wrote, got"
         try:
-            if Path(path).exists() and not Path(path).is_file():  # reading a device may never end
+            file = Path(os.path.expanduser(path))
+            if file.exists() and not file.is_file():  # reading a device may never end
                 raise ValueError("it is not a regular file")
-            content = Path(path).read_bytes()
+            content = file.read_bytes()
             _check_digest(content)
             self._session = onnxruntime.InferenceSession(
                 content, options, providers=["CPUExecutionProvider"]

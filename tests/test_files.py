@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from ltr.cli import main
+from ltr.export import export_model
 from ltr.files import atomic_write, check_path
+from ltr.metrics.trec import read_qrels, read_run, write_qrels, write_run
+from ltr.models import LinearScorer, RankingModel
+from ltr.rerank import fuse, lists_from_run, read_texts
+from ltr.serving import OnnxRanker
 
 WAIT = """
 import sys, time
@@ -79,6 +85,27 @@ def test_only_the_home_of_a_user_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert check_path("path", "~/a.txt") == tmp_path / "a.txt"
     assert check_path("path", "~no such user.txt") == Path("~no such user.txt")
+
+
+def test_what_is_written_in_the_home_folder_is_read_there(tmp_path, monkeypatch):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run, qrels, texts = {"q": {"a": 1.0}}, {"q": {"a": 1}}, {"q": "cat", "a": "red cat"}
+    write_run("~/a.run", run)
+    write_qrels("~/new/q.txt", qrels)
+    assert read_run("~/a.run") == run
+    assert read_qrels("~/new/q.txt") == qrels
+    assert fuse(["~/a.run", run])["q"].keys() == {"a"}
+    lists_from_run("~/a.run", "~/new/q.txt", texts, texts).write("~/l.jsonl")
+    (tmp_path / "t.tsv").write_text("q\tcat\n")
+    assert [*read_texts("~/t.tsv")] == [("q", "cat")]
+    export_model(RankingModel(LinearScorer(2)), "~/m.pt2")
+    assert names(tmp_path) == ["a.run", "l.jsonl", "m.md", "m.pt2", "new", "t.tsv", "work"]
+    assert main(["evaluate", "~/a.run", "--qrels", "~/new/q.txt", "--resamples", "5"]) == 0
+    assert names(tmp_path / "work") == []
+    with pytest.raises(ValueError, match="no digest"):  # the file is found
+        OnnxRanker("~/a.run")
 
 
 def test_an_error_without_a_number_keeps_its_message(tmp_path):

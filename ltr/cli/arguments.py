@@ -155,7 +155,8 @@ def _whole_number(text: str, least: int, most: int | None) -> int:
 
 
 def existing_file(path: str) -> str:
-    """Return the path in an argument; it must be the path of an existing file."""
+    """Return the path in an argument, "~" replaced; it must be the path of an existing file."""
+    path = os.path.expanduser(path)
     if not Path(path).is_file():
         raise CommandError(f"{path}: no such file")
     return path

@@ -23,7 +23,7 @@ from ltr.export.blend import ExportedBlend
 from ltr.export.card import CardMetrics, Difference, model_card
 from ltr.export.engines import ENGINES, Engine, EngineExport, Missing, export_engine
 from ltr.export.program import Examples, ExportedModule, ExportedRanker, Target, describe
-from ltr.files import write_files
+from ltr.files import check_path, write_files
 from ltr.models import RankingModel
 from ltr.models.blend import BlendModel
 from ltr.shapes import check_at_least
@@ -165,12 +165,12 @@ def export_model(
         others = {"evaluation": evaluation, "saved": saved, "opset": opset}
         others |= {"per_document": per_document or None, "single": single or None}
         _refuse(others, to)
-        with _naming(Path(path)):
+        with _naming(check_path("path", path)):
             return export_engine(model, path, cast(Engine, to), missing, rows, qid)
     _refuse({"rows": rows, "qid": qid}, to)
     if evaluation is not None and not isinstance(evaluation, CardMetrics):
         raise ValueError(f"evaluation must be a result of `card_metrics`, got {evaluation!r}")
-    path = Path(path)
+    path = check_path("path", path)
     if to is None:
         to = "torch" if path.suffix == _SUFFIX["torch"] else "onnx"
     if to not in ("onnx", "torch"):

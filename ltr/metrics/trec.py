@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ltr.compressed import open_text
-from ltr.files import atomic_write
+from ltr.files import atomic_write, check_path
 from ltr.metrics.joined import JoinedRun, join, raw_bytes, trec_order
 
 __all__ = [
@@ -78,7 +78,7 @@ def read_run(path: str | PathLike[str]) -> Run:
     ...     read_run(file)
     {'301': {'FT911-3': 2.5, 'LA-7': 1.25}}
     """
-    path = Path(path)
+    path = check_path("path", path)
     if _is_json(path):
         return _read_json(path, _is_score, float, "a score must be a finite number")
     run: Run = {}
@@ -119,7 +119,7 @@ def read_qrels(path: str | PathLike[str]) -> Qrels:
     ...     read_qrels(file)
     {'301': {'FT911-3': 2, 'LA-7': 0}}
     """
-    path = Path(path)
+    path = check_path("path", path)
     problem = "the judgement must be a whole number of at most 18 digits"
     if _is_json(path):
         return _read_json(path, _is_judgement, int, problem)
@@ -161,7 +161,7 @@ def write_run(
                     raise ValueError(f"scores must be finite, got {score} for {name!r} of {qid!r}")
                 yield f"{qid} Q0 {name} {rank} {score!r} {tag}\n"
 
-    _write(Path(path), lines())
+    _write(check_path("path", path), lines())
 
 
 def write_qrels(path: str | PathLike[str], qrels: Mapping[str, Mapping[str, int]]) -> None:
@@ -184,7 +184,7 @@ def write_qrels(path: str | PathLike[str], qrels: Mapping[str, Mapping[str, int]
                     )
                 yield f"{qid} 0 {name} {int(label)}\n"
 
-    _write(Path(path), lines())
+    _write(check_path("path", path), lines())
 
 
 def _add(

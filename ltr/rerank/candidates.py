@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ltr.compressed import open_text
-from ltr.files import atomic_write
+from ltr.files import atomic_write, check_path
 from ltr.metrics.joined import trec_order
 from ltr.metrics.trec import Qrels, Run, read_qrels, read_run
 from ltr.names import plural
@@ -45,7 +45,8 @@ class CandidateLists:
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write the lists as lines of JSON; a missing folder is created."""
-        with atomic_write(path) as part, Path(part).open("w", encoding="utf-8") as file:
+        target = check_path("path", path)
+        with atomic_write(target) as part, part.open("w", encoding="utf-8") as file:
             for row in self.rows:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
@@ -260,7 +261,7 @@ def read_texts(
     ...     print(*read_texts(file))
     ('q1', 'red cat')
     """
-    path = Path(path)
+    path = check_path("path", path)
     seen: set[str] = set()
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):
