@@ -78,23 +78,25 @@ def test(parser: LineParser, args: list[str]) -> None:
         scores = Path(folder, f"{os.path.basename(os.path.abspath(given.model))}.parquet")
         needed = ["qid", "label"] if given.qrels is None else ["qid"]
         write_scores(given, scores, needed=needed)
-        if isinstance(given.label, tuple):
-            _report_labels(given, scores)
+        wanted = [x for x in ("qrels", "plot", "html", "output") if getattr(given, x) is not None]
+        if isinstance(given.label, tuple) and (len(given.label) > 1 or not wanted):
+            _report_labels(given, scores, wanted)
             return
+        if isinstance(given.label, tuple):  # one of the model's labels
+            given.label = next(iter(given.label))
         given.files, given.score, given.by = [str(scores)], None, []
         report(given, [given.table])
 
 
-def _report_labels(given: Namespace, scores: Path) -> None:
-    """Print the metrics of several labels, a column for each."""
+def _report_labels(given: Namespace, scores: Path, wanted: Sequence[str]) -> None:
+    """Print the metrics of several labels, a column for each; `wanted` must be empty."""
     import pandas as pd
 
     from ltr.cli.evaluate import measures_of, options_of
     from ltr.reports import evaluate_labels
 
-    for option in ("qrels", "plot", "html", "output"):
-        if getattr(given, option) is not None:
-            raise CommandError(f"--{option} needs one label: name it by --label")
+    for option in wanted:
+        raise CommandError(f"--{option} needs one label: name it by --label")
     draws = {name: getattr(given, name) for name in ("confidence", "resamples", "seed")}
     table = pd.read_parquet(scores)
     columns = table[[*given.label]], table["score"], table[given.qid]

@@ -272,7 +272,8 @@ def _score_lists(
             names = ("label",) if len(columns) == 1 else labels
             if len(names) == len(columns):
                 for name, values in zip(names, columns, strict=True):
-                    table = table.append_column(name, pa.array(values))
+                    # As from a table, a label that is not known is null.
+                    table = table.append_column(name, pa.array(values, from_pandas=True))
         if not of_path:
             by_document = np.argsort(by_row)
             table, scores = table.take(pa.array(by_document)), scores[by_document]

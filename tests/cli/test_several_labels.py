@@ -1,5 +1,7 @@
 """`ltr train --label A B`, and what the other commands do with such a model."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -81,6 +83,7 @@ def test_predict_keeps_all_labels(shop, table):
     scored = pd.read_csv(shop / "s.csv")
     assert [*scored] == ["qid", "click", "buy", "score", "rank"]
     assert int(np.isnan(scored["buy"].to_numpy()).sum()) == 160
+    assert "nan" not in (shop / "s.csv").read_text()
 
 
 def test_a_table_after_one_label_is_no_label(shop):
@@ -114,4 +117,15 @@ def test_wrong_words_are_one_line(shop, words, message, capsys):
 
 def test_a_file_of_several_labels_is_refused(shop, capsys):
     assert main(["test", f"{shop}/model", f"{shop}/shop.csv", "--html", f"{shop}/x.html"]) == 2
-    assert "--html needs one label" in capsys.readouterr().err
+    assert "--html needs one label: name it by --label" in capsys.readouterr().err
+    words = ["--metrics", "map", "--resamples", "20", "--html", f"{shop}/x.html"]
+    words += ["--output", f"{shop}/x.json", "--label", "click"]
+    assert main(["test", f"{shop}/model", f"{shop}/shop.csv", *words]) == 0
+    frame = pd.read_csv(shop / "shop.csv")
+    scores = NeuralRanker.load(shop / "model").model_.predict(frame)
+    found = evaluate_labels(frame[["click"]], scores, frame["qid"], ["map"])["click"]
+    content = json.loads((shop / "x.json").read_text())
+    assert content["metrics"]["map"]["mean"]["mean"] == found["map"].mean
+    capsys.readouterr()
+    assert main(["test", f"{shop}/model", f"{shop}/shop.csv", *words[:-1], "buy"]) == 2
+    assert "column 'buy' must have a value in every row" in capsys.readouterr().err
