@@ -62,6 +62,8 @@ def export(parser: LineParser, args: list[str]) -> None:
         if used:
             engines = ", ".join(_ENGINES)
             raise CommandError(f"{name} is for --to {'onnx' if to_engine else engines}")
+    if given.qid is not None and given.test is None:
+        raise CommandError(f"--qid is for the rows of --test, got {given.qid} without --test")
     model = _model(given)
     if to_engine:
         _to_engine(given, model)

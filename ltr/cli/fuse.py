@@ -32,11 +32,13 @@ def fuse(parser: LineParser, args: list[str]) -> None:
     either.add_argument("--weights", nargs="+", type=float, metavar="W", help=weight)
     chosen = "choose the weights by these judgements"
     parser.reads(either.add_argument("--qrels", type=existing_file, metavar="FILE", help=chosen))
-    add("--metric", default="ndcg@10", help="for --qrels; default: ndcg@10")
+    add("--metric", help="for --qrels; default: ndcg@10")
     add("--k", type=at_least_one, default=60, help="the constant of rrf; default: 60")
     add("--top-k", type=at_least_one, metavar="K", help="most documents of a query to write")
     add("--tag", default="ltr", help="the name of the run, one word; default: ltr")
     given = parser.parse_args(args)
+    if given.metric is not None and given.qrels is None:
+        parser.error("--metric is for --qrels, which is missing")
 
     # These modules import torch, which takes a while, so wrong arguments are reported first.
     from ltr import rerank
@@ -47,7 +49,8 @@ def fuse(parser: LineParser, args: list[str]) -> None:
     weights = given.weights
     if given.qrels is not None:
         judged = read_qrels(given.qrels)
-        weights = rerank.fusion_weights(runs, judged, metric=given.metric, **options)
+        metric = given.metric or "ndcg@10"
+        weights = rerank.fusion_weights(runs, judged, metric=metric, **options)
         pairs = zip(weights, given.runs, strict=True)
         print("weights " + ", ".join(f"{weight:.2f} {path}" for weight, path in pairs))
     fused = rerank.fuse(runs, weights=weights, **options)

@@ -179,6 +179,7 @@ def test_mistakes_with_search_engines(frame, tmp_path, capsys):
         ([str(tmp_path / "network"), out, "--to", "solr"], "export it to ONNX, for Vespa or"),
         ([trees, out, "--to", "solr", "--per-document"], "--per-document is for --to onnx"),
         ([trees, out, "--to", "solr", "--opset", "16"], "--opset is for --to onnx"),
+        ([trees, out, "--to", "solr", "--qid", "q"], "--qid is for the rows of --test, got q"),
         ([trees, out, "--missing", "zero"], "--missing is for --to opensearch, elasticsearch"),
         ([trees, out, "--to", "solr", "--test", rows, "--qid", "q"], "--qid must be a column of"),
         ([trees, f"{out}.onnx", "--to", "solr"], "path must end in .json"),

@@ -79,6 +79,7 @@ def test_the_options_are_those_of_the_function():
     ("args", "message"),
     [
         (["--output", "c.run"], "the following arguments are required: RUN"),
+        (["a.run", "--metric", "map", "--output", "c.run"], "--metric is for --qrels, which is"),
         (["a.run", "b.run.gz"], "the following arguments are required: --output"),
         (["a.run", "no.run", "--output", "c.run"], "no.run: no such file"),
         (["a.run", "--qrels", "no.txt", "--output", "c.run"], "no.txt: no such file"),
