@@ -12,6 +12,7 @@ from ltr.export.program import ExportedModule, Target
 from ltr.metrics.comparison import Interval, mean_interval
 from ltr.metrics.named import ranking_measure
 from ltr.models.predictor import Predictor
+from ltr.names import plural
 
 _METRICS = ("NDCG@1", "NDCG@5", "NDCG@10", "MRR")
 
@@ -27,12 +28,11 @@ _CARD = """\
 The output `scores` has one float32 for each document. {runs}; it does not need ltr. It was \
 compared with the model on {difference.rows:,} rows in lists of 1 to 130 documents, with extreme \
 and missing values, and numbers on the splits of trees. The largest difference is \
-{difference.largest:.1e} of the largest score, and {difference.differing} rows differ by more than \
-1e-4 of it.
+{difference.largest:.1e} of the largest score, and {differing} by more than 1e-4 of it.
 
 ## Data
 
-{module.num_features} features and {module.num_categories} categories.
+{features} and {categories}.
 {columns}
 ## Model
 
@@ -158,7 +158,7 @@ def model_card(
         numbers = {name: _what(x, schema.dates.get(name)) for name, x in schema.features.items()}
         categories = schema.categories.items()
         levels = {
-            name: f"{category.kind} with {len(category.levels)} levels"
+            name: f"{category.kind} with {_count(len(category.levels), 'level')}"
             for name, category in categories
         }
         rows = [(f"`{name}`", what) for name, what in {**numbers, **levels}.items()]
@@ -181,10 +181,17 @@ def model_card(
         if to == "onnx"
         else "Load it with `torch.export.load`",
         difference=difference,
+        differing=_count(difference.differing, "row differs", "rows differ"),
+        features=_count(module.num_features, "feature"),
+        categories=_count(module.num_categories, "category", "categories"),
         module=module,
         columns=columns,
         metrics=metrics,
     )
+
+
+def _count(number: int, one: str, several: str = "") -> str:
+    return f"{number:,} {plural(number, one, several)}"
 
 
 def _what(width: int, zone: str | None) -> str:

@@ -79,6 +79,17 @@ print(program(features, categories).tolist())
     np.testing.assert_allclose(found, ranker.predict(X), atol=1e-6)
 
 
+def test_a_card_of_one_feature_and_one_level(tmp_path):
+    X = pd.DataFrame({"price": np.arange(8.0), "shop": pd.Categorical(["a", None] * 4)})
+    options = {"members": 1, "max_epochs": 1, "verbose": 0, "validation": 0}
+    model = NeuralRanker(scorer=MLPScorer(hidden=(2,)), **options)
+    model.fit(X, [0, 1] * 4, qid=[0, 0, 1, 1, 2, 2, 3, 3])
+    text = model.export(tmp_path / "m.pt2").card.read_text()
+    assert "1 feature and 1 category.\n" in text
+    assert "| `shop` | string with 1 level |" in text
+    assert "and 0 rows differ by more than 1e-4 of it." in text
+
+
 def test_files_of_a_folder(ranker, folder):
     assert names_in(folder) == ["README.md", "config.json", "model.onnx", "model.safetensors"]
     card = (folder / "README.md").read_text()
