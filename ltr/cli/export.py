@@ -148,11 +148,16 @@ def _read_trees(path: Path) -> Any:
         library = import_module(name)
         if name == "catboost":
             return library.CatBoost().load_model(str(path))
-        return library.Booster(model_file=str(path))
+        booster = library.Booster(model_file=str(path))
     except ModuleNotFoundError as error:
         raise CommandError(f"{path} needs {name}, which is not installed") from error
     except Exception as error:  # the libraries' errors have no common base class
         raise CommandError(f"{path} cannot be read by {name}: {one_line(str(error))}") from error
+    if name == "xgboost" and booster.attr("scikit_learn") is not None:
+        # An `XGBRanker` wrote the file. Unlike a `Booster`, it predicts with its best trees.
+        best = booster.attr("best_iteration")
+        return booster if best is None else booster[: int(best) + 1]
+    return booster
 
 
 def _rows(given: Namespace, schema: Any) -> tuple[Any, Any]:

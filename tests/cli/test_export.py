@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost
 from lightgbm import LGBMRanker, LGBMRegressor
 
 from ltr.cli import main
@@ -141,6 +142,23 @@ def test_trees_for_search_engines(frame, tmp_path, capsys):
         assert "price" in json.dumps(json.loads((tmp_path / "b.json").read_text()))
     assert main(["export", str(tmp_path / "trees.txt"), str(tmp_path / "trees.onnx")]) == 0
     assert "0 of 1424 rows differ" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("file", ["trees.ubj", "trees.json"])
+def test_the_file_of_a_ranker_that_stopped_early_scores_as_the_ranker(frame, tmp_path, file):
+    X = frame[["price"]].assign(age=np.arange(240) % 7)
+    noise = np.random.default_rng(0).permutation(frame["grade"])
+    ranker = xgboost.XGBRanker(n_estimators=50, early_stopping_rounds=2, n_jobs=1)
+    given = {"eval_set": [(X, noise)], "eval_qid": [frame["query"]], "verbose": False}
+    ranker.fit(X, frame["grade"], qid=frame["query"], **given)
+    assert ranker.best_iteration < ranker.get_booster().num_boosted_rounds() - 1
+    ranker.save_model(tmp_path / file)
+    ranker.get_booster().save_model(tmp_path / f"all.{file}")
+    for name, part in ((file, ranker), (f"all.{file}", ranker.get_booster())):
+        assert main(["export", str(tmp_path / name), str(tmp_path / "m.onnx")]) == 0
+        export_model(part, tmp_path / "own.onnx")
+        found, expected = (OnnxRanker(tmp_path / x).score(X) for x in ("m.onnx", "own.onnx"))
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_rows_of_lists_for_search_engines(frame, tmp_path, capsys):
