@@ -89,12 +89,12 @@ def evaluate_run(
         "length": [len(run.get(qid, ())) for qid in qrels],
         "relevant": [sum(label > 0 for label in x.values()) for x in qrels.values()],
     }
-    position = {qid: number for number, qid in enumerate(run)}
-    positions = pa.array([position.get(qid) for qid in qrels], pa.int64())
-    found_by = {
-        column: pa.array(counts[column]) if column in computed else found_by[column].take(positions)
-        for column in by
-    }
+    if by:  # `pa.array` of a list imports pandas, which takes a while
+        position = {qid: number for number, qid in enumerate(run)}
+        positions = pa.array([position.get(qid) for qid in qrels], pa.int64())
+        found_by = {
+            x: pa.array(counts[x]) if x in computed else found_by[x].take(positions) for x in by
+        }
     named: dict[str, AnyMeasure] = {measure.title: measure for measure in measures}
     counted = empty, missing, unjudged
     return Evaluated(name, list(qrels), named, values, *counted, documents, found_by)
