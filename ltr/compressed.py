@@ -1,12 +1,14 @@
-"""Read text files, plain or compressed; the first bytes of a file tell its format."""
+"""Read and write text files, plain or compressed; the first bytes of a file tell its format."""
 
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
+
+from ltr.files import atomic_write
 
 SUFFIXES = (".gz", ".zst")
 
@@ -58,6 +60,30 @@ def open_text(path: Path) -> Iterator[TextFile]:
             if form is None or getattr(error, "errno", None) is not None:
                 raise
             raise ValueError(f"{path}: the {form} file is damaged, got {error}") from None
+
+
+def write_text(path: Path, lines: Iterable[bytes]) -> None:
+    """Write lines to a file that appears under its name only when it is complete.
+
+    Args:
+        path: the file; compressed by gzip if its name ends in `.gz`. A missing folder is made.
+        lines: the lines, with their ends.
+
+    Raises:
+        OSError: the file cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "lists.jsonl.gz")
+    ...     write_text(file, [b"one line"])
+    ...     gzip.decompress(file.read_bytes())
+    b'one line'
+    """
+    with (
+        atomic_write(path) as partial,
+        gzip.open(partial, "wb") if path.suffix == ".gz" else partial.open("wb") as file,
+    ):
+        file.writelines(lines)
 
 
 def _decompressed(raw: IO[bytes], form: str | None) -> Any:

@@ -1,6 +1,5 @@
 """Read and write TREC runs and qrels, and join them into lists for the metrics."""
 
-import gzip
 import json
 import re
 from collections import Counter
@@ -12,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ltr.compressed import open_text
-from ltr.files import atomic_write, check_path
+from ltr.compressed import open_text, write_text
+from ltr.files import check_path
 from ltr.metrics.joined import JoinedRun, join, raw_bytes, trec_order
 
 __all__ = [
@@ -161,7 +160,7 @@ def write_run(
                     raise ValueError(f"scores must be finite, got {score} for {name!r} of {qid!r}")
                 yield f"{qid} Q0 {name} {rank} {score!r} {tag}\n"
 
-    _write(check_path("path", path), lines())
+    write_text(check_path("path", path), map(raw_bytes, lines()))
 
 
 def write_qrels(path: str | PathLike[str], qrels: Mapping[str, Mapping[str, int]]) -> None:
@@ -184,7 +183,7 @@ def write_qrels(path: str | PathLike[str], qrels: Mapping[str, Mapping[str, int]
                     )
                 yield f"{qid} 0 {name} {int(label)}\n"
 
-    _write(check_path("path", path), lines())
+    write_text(check_path("path", path), map(raw_bytes, lines()))
 
 
 def _add(
@@ -330,12 +329,3 @@ def _is_judgement(label: Any) -> bool:
         return label == int(label) and abs(label) < 10**18
     except (TypeError, ValueError, OverflowError):
         return False
-
-
-def _write(path: Path, lines: Iterator[str]) -> None:
-    """Write the lines to a file that appears under its name only when it is complete."""
-    with (
-        atomic_write(path) as partial,
-        gzip.open(partial, "wb") if path.suffix == ".gz" else partial.open("wb") as file,
-    ):
-        file.writelines(map(raw_bytes, lines))

@@ -9,8 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from ltr.compressed import open_text
-from ltr.files import atomic_write, check_path
+from ltr.compressed import open_text, write_text
+from ltr.files import check_path
 from ltr.metrics.joined import trec_order
 from ltr.metrics.trec import Qrels, Run, read_qrels, read_run
 from ltr.names import plural
@@ -44,11 +44,12 @@ class CandidateLists:
         return {name: [row[name] for row in self.rows] for name in names}
 
     def write(self, path: str | PathLike[str]) -> None:
-        """Write the lists as lines of JSON; a missing folder is created."""
-        target = check_path("path", path)
-        with atomic_write(target) as part, part.open("w", encoding="utf-8") as file:
-            for row in self.rows:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        """Write the lists as lines of JSON, compressed by gzip if the name ends in `.gz`.
+
+        A missing folder is created.
+        """
+        lines = (f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in self.rows)
+        write_text(check_path("path", path), lines)
 
     def __str__(self) -> str:
         documents = sum(len(row["documents"]) for row in self.rows)

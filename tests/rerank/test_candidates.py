@@ -1,5 +1,7 @@
 """`lists_from_run`: which documents a list has, with which labels, and what is counted."""
 
+import gzip
+import json
 import random
 from collections import Counter
 
@@ -14,6 +16,15 @@ QRELS = {"q": {"b": 2, "c": 0, "e": -1, "z": 1}}
 QUERIES = {"q": "cat"}
 ESCAPE = "surrogateescape"
 TEXTS = {name: f"text {name}" for name in "abcdez"}
+
+
+@pytest.mark.parametrize("name", ["new/lists.jsonl", "lists.jsonl.gz"])
+def test_the_name_says_whether_a_file_is_compressed(tmp_path, name):
+    lists = made()
+    lists.write(tmp_path / name)
+    content = (tmp_path / name).read_bytes()
+    text = gzip.decompress(content) if name.endswith(".gz") else content
+    assert [json.loads(line) for line in text.splitlines()] == lists.rows
 
 
 def made(**given):
