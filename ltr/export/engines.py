@@ -20,6 +20,7 @@ from ltr.export.engine_models import EngineModel
 from ltr.export.forest import Forest, Node
 from ltr.export.trees import draw_near
 from ltr.files import check_path, write_files
+from ltr.names import plural
 
 Engine = Literal["opensearch", "elasticsearch", "solr"]
 Missing = Literal["model", "zero"]
@@ -453,7 +454,8 @@ class _Check:
             changed = self._moved_by_solr(rounded)
             if not isinstance(self.source.form, Forest):
                 changed |= np.isnan(rounded)  # the sum takes 0 for a missing value
-            self._verify(rounded[~changed.any(axis=1)])
+            if not (differs := changed.any(axis=1)).all():  # trees score no empty table
+                self._verify(rounded[~differs])
             compared.append(self._differences(given, expected, qid, "file"))
             notes += self._costs(given, rounded, qid)
         differences, counts, moved = zip(*compared, strict=True)
@@ -554,10 +556,12 @@ class _Check:
         """Yield what float32 columns and missing values cost on the given rows."""
         expected = self.source.predict(rounded)
         if moved := int(self._moved_by_solr(rounded).any(axis=1).sum()):
-            yield f"Solr's 1e-6 sends values of {moved} rows to the other side of a split"
+            rows = f"{moved} {plural(moved, 'row')}"
+            yield f"Solr's 1e-6 sends values of {rows} to the other side of a split"
         if moved := int((rank(self.source.predict(given), qid) != rank(expected, qid)).sum()):
+            change = plural(moved, "row changes", "rows change")
             yield (
-                f"the engine rounds columns to float32, so that {moved} rows change position: fit "
+                f"the engine rounds columns to float32, so that {moved} {change} position: fit "
                 "the model on float32 columns"
             )
         used = [self.source.names.index(name) for name in self.source.used]

@@ -372,6 +372,8 @@ def test_solr_says_where_its_slack_is_too_coarse(tmp_path):
     written = export_model(tiny.fit(X, np.arange(200)), tmp_path, to="solr", rows=X)
     assert written.moved > 0
     assert any("to the other side of a split" in note for note in written.notes)
+    alone = export_model(tiny, tmp_path / "alone", to="solr", rows=X[1:2]).notes
+    assert any("sends values of 1 row to the other side" in note for note in alone)
     assert export_model(tiny, tmp_path / "exact", to="elasticsearch", rows=X).moved == 0
 
 
