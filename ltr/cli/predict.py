@@ -79,24 +79,24 @@ def test(parser: LineParser, args: list[str]) -> None:
         needed = ["qid", "label"] if given.qrels is None else ["qid"]
         write_scores(given, scores, needed=needed)
         wanted = [x for x in ("qrels", "plot", "html", "output") if getattr(given, x) is not None]
-        if isinstance(given.label, tuple) and (len(given.label) > 1 or not wanted):
-            _report_labels(given, scores, wanted)
-            return
-        if isinstance(given.label, tuple):  # one of the model's labels
+        if isinstance(given.label, tuple):  # the model has several labels
+            if not wanted:
+                _report_labels(given, scores)
+                return
+            if len(given.label) > 1:
+                raise CommandError(f"--{wanted[0]} needs one label: name it by --label")
             given.label = next(iter(given.label))
         given.files, given.score, given.by = [str(scores)], None, []
         report(given, [given.table])
 
 
-def _report_labels(given: Namespace, scores: Path, wanted: Sequence[str]) -> None:
-    """Print the metrics of several labels, a column for each; `wanted` must be empty."""
+def _report_labels(given: Namespace, scores: Path) -> None:
+    """Print the metrics of several labels, a column for each."""
     import pandas as pd
 
     from ltr.cli.evaluate import measures_of, options_of
     from ltr.reports import evaluate_labels
 
-    for option in wanted:
-        raise CommandError(f"--{option} needs one label: name it by --label")
     draws = {name: getattr(given, name) for name in ("confidence", "resamples", "seed")}
     table = pd.read_parquet(scores)
     columns = table[[*given.label]], table["score"], table[given.qid]

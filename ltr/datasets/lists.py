@@ -749,7 +749,7 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
     names = set.intersection(*({*own} for own in columns))
     for name in sorted(names):
         if len(counts := {math.prod(own[name].shape[1:]) for own in columns}) > 1:
-            raise ValueError(f"parts must have as many {name} each, got {sorted(counts)}")
+            raise ValueError(f"parts must agree in the number of {name}, got {sorted(counts)}")
     joint = {name: np.concatenate([own[name] for own in columns]) for name in names}
     joined = ListDataset(
         np.concatenate([part.widen(width).features for part in parts]),

@@ -185,8 +185,10 @@ class GumbelSinkhorn(nn.Module):
             row_mask = positions(mask.to(matrix.dtype)) <= mask.sum(-1, keepdim=True)
         elif mask is None and row_mask is not None:
             mask = torch.ones_like(row_mask)
+        real = None
         if mask is not None and row_mask is not None:
-            matrix = masked_fill(matrix, mask.unsqueeze(-2) & row_mask.unsqueeze(-1))
+            real = mask.unsqueeze(-2) & row_mask.unsqueeze(-1)
+            matrix = masked_fill(matrix, real)
         matrix = upcast(matrix)
         if self.samples is not None and self.training:
             matrix = matrix + gumbel_noise(
@@ -200,9 +202,7 @@ class GumbelSinkhorn(nn.Module):
             chosen = order.unsqueeze(-1) == torch.arange(shape[-1], device=matrix.device)
             log_p = torch.where(chosen, 0.0, -torch.inf).to(matrix.dtype)
             log_p = torch.where(matrix.isnan().any((-2, -1), keepdim=True), torch.nan, log_p)
-            if mask is not None and row_mask is not None:
-                # A real row that is left over when the real columns are taken gets no column.
-                real = mask.unsqueeze(-2) & row_mask.unsqueeze(-1)
+            if real is not None:  # a row that is left over is matched with a masked column
                 log_p = torch.where(real, log_p, -torch.inf)
             return Matching(log_p, scores, mask, order, row_mask)
         a, b = _shares(scores, mask, row_mask), _shares(scores, row_mask, mask)
@@ -214,8 +214,8 @@ class GumbelSinkhorn(nn.Module):
             kernel, a, b, iterations=self.iterations, implicit=self.iterations is None
         )
         log_p = log_matrix(rows, kernel, a).to(matrix.dtype)
-        if mask is not None and row_mask is not None:
-            log_p = torch.where(mask.unsqueeze(-2) & row_mask.unsqueeze(-1), log_p, -torch.inf)
+        if real is not None:
+            log_p = torch.where(real, log_p, -torch.inf)
         return Matching(log_p, scores, mask, None, row_mask)
 
     def extra_repr(self) -> str:

@@ -332,7 +332,7 @@ def test_parts_with_other_numbers_of_columns_are_not_joined(name: str, other: tu
         own = {"labels": rows[:, 0], name: np.zeros(shape, np.float32 if name == "labels" else int)}
         parts.append(ListDataset(rows, own.pop("labels"), offsets, ["a"], **own))
     with pytest.raises(
-        ValueError, match=rf"^parts must have as many {name} each, got \[1, {other[1]}\]"
+        ValueError, match=rf"^parts must agree in the number of {name}, got \[1, {other[1]}\]"
     ):
         join_lists(parts)
 
