@@ -719,7 +719,7 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
             both have the same qid.
 
     Raises:
-        ValueError: the data sets have different numbers of labels or categories.
+        ValueError: there is no data set, or they have different numbers of labels or categories.
 
     >>> one = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 1], qid=["a", "b"])
     >>> two = ListDataset.from_arrays([[3.0, 4.0]], labels=[2], qid=["b"])
@@ -728,6 +728,8 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
             [3., 4.]])
     """
     parts = list(parts)
+    if not parts:
+        raise ValueError("parts must have at least one data set, got none")
     if len(parts) == 1:
         return parts[0]
     width = max(part.num_features for part in parts)

@@ -337,6 +337,11 @@ def test_parts_with_other_numbers_of_columns_are_not_joined(name: str, other: tu
         join_lists(parts)
 
 
+def test_no_parts_are_not_joined():
+    with pytest.raises(ValueError, match=r"^parts must have at least one data set, got none$"):
+        join_lists([])
+
+
 def test_another_process_gets_the_path(folder: Path):
     for data in (open_lists(folder), open_lists(folder).select([1])):
         raw = pickle.dumps(data)
